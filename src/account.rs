@@ -215,23 +215,21 @@ impl Accounts {
             pool.common.store(self.total(what) - seats * seat, Relaxed);
             pool.excess.store(0, Relaxed);
         }
-        for (name, Account(holder)) in &*holders {
+        for (name, account) in &*holders {
             let is_named = names.contains(name);
-            let shares = !is_named && !holder.is_idle() && ledger.free_seats > 0;
+            let shares = !is_named && account.holds() > 0 && ledger.free_seats > 0;
             ledger.free_seats -= usize::from(shares);
-            holder.is_named.store(is_named, Relaxed);
-            holder.has_seat.store(is_named || shares, Relaxed);
-            for (pool, held) in self.0.pools.iter().zip(&holder.held) {
-                let seat = usize::from(is_named || shares) * pool.seat.load(Relaxed);
-                let excess = held.load(Relaxed).saturating_sub(seat);
-                pool.excess.fetch_add(excess, Relaxed);
+            account.0.is_named.store(is_named, Relaxed);
+            account.0.has_seat.store(is_named || shares, Relaxed);
+            for what in Resource::ALL {
+                let excess =
+                    account.held(what) - account.held(what).min(account.seat(ledger, what));
+                account.pool(what).excess.fetch_add(excess, Relaxed);
             }
         }
         ledger.names = names;
-        (
-            seats,
-            self.0.pools[Resource::Memory as usize].seat.load(Relaxed),
-        )
+        let memory = &self.0.pools[Resource::Memory as usize];
+        (seats, memory.seat.load(Relaxed))
     }
 
     /// The account of this identity; without several callers the only one.
@@ -446,8 +444,16 @@ impl Account {
 
     /// What it is sure of, once it holds something.
     fn seat(&self, ledger: &Ledger, what: Resource) -> usize {
-        let sits = self.0.has_seat.load(Relaxed) || ledger.free_seats > 0 && self.0.is_idle();
-        usize::from(sits) * self.pool(what).seat.load(Relaxed)
+        usize::from(self.sits(ledger)) * self.pool(what).seat.load(Relaxed)
+    }
+
+    fn sits(&self, ledger: &Ledger) -> bool {
+        self.0.has_seat.load(Relaxed) || ledger.free_seats > 0 && self.holds() == 0
+    }
+
+    /// All that it holds, whatever it is: 0 only if that is nothing.
+    fn holds(&self) -> usize {
+        Resource::ALL.into_iter().map(|what| self.held(what)).sum()
     }
 
     /// Whether the rule between callers lets this one have this much more.
@@ -465,105 +471,71 @@ impl Account {
         all <= most && (more == 0 || more <= free && is_in_share)
     }
 
-    /// Whether nobody else is concerned if it holds no more than `most` while this changes to `held`.
-    fn stays_in_seat(&self, what: Resource, most: usize, held: usize) -> bool {
-        let (holder, pool) = (&self.0, self.pool(what));
-        let keeps_seat = holder.is_named.load(Relaxed)
-            || holder.has_seat.load(Relaxed) && !holder.would_be_idle(what, held);
-        keeps_seat
-            && most <= pool.seat.load(Relaxed)
-            && most <= self.most(what).unwrap_or(usize::MAX)
-            && pool.waiting.load(Relaxed) == 0
-    }
-
-    /// Makes what it holds `held`, where [`Account::stays_in_seat`] says so.
-    fn set(&self, what: Resource, held: usize) {
-        let before = self.0.held[what as usize].swap(held, Relaxed);
+    /// Makes what it holds `held`, for a caller that waits on this thread or for one that does not wait. False if it may
+    /// not. Within its seat that concerns nobody else. A shared seat is taken with the first that is held, and given back
+    /// with the last.
+    fn set(&self, what: Resource, held: usize, waits: Option<&Thread>) -> bool {
+        let (pool, before) = (self.pool(what), self.held(what));
+        let is_last = held == 0 && self.holds() == before;
+        let had_seat = self.0.has_seat.load(Relaxed);
+        let keeps_seat = had_seat && (!is_last || self.0.is_named.load(Relaxed));
+        let most = self.most(what).unwrap_or(usize::MAX);
+        let stays_in_seat = keeps_seat
+            && before.max(held) <= most.min(pool.seat.load(Relaxed))
+            && pool.waiting.load(Relaxed) == 0;
+        let mut ledger = (!stays_in_seat).then(|| lock(&self.0.bank.ledger));
+        if let Some(ledger) = &mut ledger {
+            let seat = self.seat(ledger, what);
+            let is_next = |next: &Waiter| {
+                waits.is_some_and(|me| me.id() == next.thread.id())
+                    || before < next.account.held(what)
+            };
+            let may_have = held <= before
+                || self.may_have(ledger, what, held - before)
+                    // A caller does not wait for its own seat.
+                    && (held <= seat || ledger.next(what).is_none_or(is_next));
+            if !may_have {
+                return false;
+            }
+            if waits.is_some() {
+                ledger.queue.sort_by_key(|waiter| waiter.account.is(self));
+            }
+            let keeps_seat = keeps_seat || !is_last && self.sits(ledger);
+            ledger.free_seats += usize::from(had_seat);
+            ledger.free_seats -= usize::from(keeps_seat);
+            self.0.has_seat.store(keeps_seat, Relaxed);
+            let others = pool.excess.load(Relaxed) - before.saturating_sub(seat);
+            let excess = others + held.saturating_sub(seat);
+            pool.excess.store(excess, Relaxed);
+        }
+        self.0.held[what as usize].store(held, Relaxed);
         let more = held.wrapping_sub(before);
-        let used = self.pool(what).used.fetch_add(more, Relaxed);
+        let used = pool.used.fetch_add(more, Relaxed).wrapping_add(more);
         if what == Resource::Memory {
-            let used = used.wrapping_add(more);
             self.0.bank.peak.fetch_max(used, Relaxed);
         }
-    }
-
-    /// The same anywhere. A shared seat is taken with the first that is held, and given back with the last.
-    fn set_any(&self, ledger: &mut Ledger, what: Resource, held: usize) {
-        let (before, has_seat) = (self.held(what), &self.0.has_seat);
-        let seat = self.seat(ledger, what);
-        if ledger.free_seats > 0 && !has_seat.load(Relaxed) && self.0.is_idle() {
-            ledger.free_seats -= 1;
-            has_seat.store(true, Relaxed);
+        if let Some(ledger) = ledger.filter(|_| held < before) {
+            ledger.next(what).inspect(|next| next.thread.unpark());
         }
-        let more = held.saturating_sub(seat);
-        let more = more.wrapping_sub(before.saturating_sub(seat));
-        self.pool(what).excess.fetch_add(more, Relaxed);
-        self.set(what, held);
-        let is_own = self.0.is_named.load(Relaxed);
-        if has_seat.load(Relaxed) && self.0.is_idle() && !is_own {
-            ledger.free_seats += 1;
-            has_seat.store(false, Relaxed);
-        }
+        true
     }
 
     /// Takes `amount`, a multiple of the resource's row, for a caller that waits on this thread or for one that does
     /// not wait. False if it may not.
     fn charge(&self, what: Resource, amount: usize, waits: Option<&Thread>) -> bool {
         let _changing = lock(&self.0.changing);
-        let all = self.held(what).saturating_add(amount);
-        if self.stays_in_seat(what, all, all) {
-            self.set(what, all);
-            return true;
-        }
-        let ledger = &mut *lock(&self.0.bank.ledger);
-        // A caller does not wait for its own seat.
-        let is_own = all <= self.seat(ledger, what);
-        let is_next = |next: &Waiter| {
-            waits.is_some_and(|me| me.id() == next.thread.id())
-                || self.held(what) < next.account.held(what)
-        };
-        let may_have = self.may_have(ledger, what, amount)
-            && (is_own || ledger.next(what).is_none_or(is_next));
-        if may_have {
-            if waits.is_some() {
-                ledger.queue.sort_by_key(|waiter| waiter.account.is(self));
-            }
-            self.set_any(ledger, what, all);
-        }
-        may_have
+        self.set(what, self.held(what).saturating_add(amount), waits)
     }
 
     fn give_back(&self, what: Resource, amount: usize) {
         let changing = lock(&self.0.changing);
-        let before = self.held(what);
-        if self.stays_in_seat(what, before, before - amount) {
-            self.set(what, before - amount);
-        } else {
-            let ledger = &mut *lock(&self.0.bank.ledger);
-            self.set_any(ledger, what, before - amount);
-            ledger.next(what).inspect(|next| next.thread.unpark());
-        }
+        self.set(what, self.held(what) - amount, None);
         drop(changing);
         let (used, peak) = (self.pool(what).used.load(Relaxed), &self.0.bank.peak);
         if what == Resource::Memory && peak.load(Relaxed).saturating_sub(used) >= TRIM_AFTER {
             peak.store(used, Relaxed);
             heap::trim();
         }
-    }
-}
-
-impl Holder {
-    fn is_idle(&self) -> bool {
-        self.held.iter().all(|held| held.load(Relaxed) == 0)
-    }
-
-    /// Whether it would hold nothing if it held this much of a resource.
-    fn would_be_idle(&self, what: Resource, held: usize) -> bool {
-        let is_other = |at: &usize| *at != what as usize;
-        held == 0
-            && (0..RESOURCES)
-                .filter(is_other)
-                .all(|at| self.held[at].load(Relaxed) == 0)
     }
 }
 
