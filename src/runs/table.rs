@@ -335,17 +335,19 @@ impl Runs {
         }
     }
 
-    /// Has it been kept for its time?
-    fn is_expired(&self, record: &Record, age: Age) -> bool {
-        let (now, keep) = (self.now(), self.0.keep);
-        let ended = age.may_go(record.ttl, now);
-        ended.is_some_and(|ended| ended.saturating_add_unsigned(keep) <= now)
+    /// Has it been kept for its time, and for as long as it is promised? `ttl` is only asked for where that matters: it
+    /// takes a lock of the run.
+    fn is_expired(&self, age: Age, now: i64, ttl: impl FnOnce() -> Option<u64>) -> bool {
+        let is_past = |ended: i64| ended.saturating_add_unsigned(self.0.keep) <= now;
+        age.ended.is_some_and(is_past) && age.may_go(ttl(), now).is_some()
     }
 
     /// Removes expired runs. False if there is none.
     pub(super) fn tidy(&self) -> bool {
-        let is_expired =
-            |_: &RunId, entry: &mut RunEntry| self.is_expired(&entry.run.known(), entry.age);
+        let now = self.now();
+        let is_expired = |_: &RunId, entry: &mut RunEntry| {
+            self.is_expired(entry.age, now, || entry.run.known().ttl)
+        };
         let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
         expired.iter().for_each(|(id, _)| self.forget(*id));
         !expired.is_empty()
@@ -359,8 +361,9 @@ impl Runs {
         }
         let now = self.now();
         let may_go = |(id, entry): (&RunId, &RunEntry)| {
-            let ended = entry.age.may_go(entry.run.known().ttl, now)?;
-            (entry.account.is(account) && is_of_use(entry)).then_some((ended, *id))
+            let is_theirs = entry.account.is(account) && is_of_use(entry);
+            let ttl = is_theirs.then(|| entry.run.known().ttl)?;
+            entry.age.may_go(ttl, now).map(|ended| (ended, *id))
         };
         let oldest = self.entries().iter().filter_map(may_go).min();
         oldest.inspect(|(_, id)| self.forget(*id)).is_some()
@@ -380,7 +383,8 @@ impl Runs {
     pub(crate) fn find(&self, id: &str, caller: &Identity) -> Option<Run> {
         let id = RunId::parse(id)?;
         let is_theirs = |record: &Record, age| {
-            caller.shares_with(&record.owner) && !self.is_expired(record, age)
+            let expired = self.is_expired(age, self.now(), || record.ttl);
+            caller.shares_with(&record.owner) && !expired
         };
         let known = |entry: &RunEntry| (entry.run.clone(), entry.age);
         let found = self.entries().get(&id).map(known);
