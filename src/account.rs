@@ -125,11 +125,9 @@ struct Ledger {
 #[derive(Default)]
 struct Pool {
     used: AtomicUsize,
-    /// How many wait for it. This and all that follows changes only while the ledger is locked.
-    waiting: AtomicUsize,
     /// What a seat holds; changes only while nobody takes or gives back anything.
     seat: AtomicUsize,
-    /// What is for all beyond the seats.
+    /// What is for all beyond the seats. This and the next change only while the ledger is locked.
     common: AtomicUsize,
     /// What of that is held: the excess of all.
     excess: AtomicUsize,
@@ -155,6 +153,8 @@ struct Holder {
     has_seat: AtomicBool,
     /// The seat is its own, whether it holds anything or not.
     is_named: AtomicBool,
+    /// How many of its calls are in the queue.
+    waiting: AtomicUsize,
     rate: Rate,
 }
 
@@ -253,6 +253,7 @@ impl Accounts {
                 held: Default::default(),
                 has_seat: AtomicBool::new(is_named),
                 is_named: AtomicBool::new(is_named),
+                waiting: AtomicUsize::new(0),
                 rate: Rate::default(),
             }))
         });
@@ -308,8 +309,7 @@ fn forget_idle(holders: &mut HashMap<String, Account>, now: Instant) {
 impl Ledger {
     /// Lets a caller wait, at the end of the queue.
     fn enter(&mut self, waiter: Waiter) {
-        let pool = waiter.account.pool(waiter.what);
-        pool.waiting.fetch_add(1, Relaxed);
+        waiter.account.0.waiting.fetch_add(1, Relaxed);
         self.queue.push(waiter);
     }
 
@@ -358,7 +358,7 @@ impl Account {
         let _leave = Finally(|| {
             let ledger = &mut *lock(&self.0.bank.ledger);
             ledger.queue.retain(|waiter| waiter.thread.id() != me.id());
-            self.pool(what).waiting.fetch_sub(1, Relaxed);
+            self.0.waiting.fetch_sub(1, Relaxed);
             // There may be more than one to be had.
             ledger.next(what).inspect(|next| next.thread.unpark());
         });
@@ -482,7 +482,7 @@ impl Account {
         let most = self.most(what).unwrap_or(usize::MAX);
         let stays_in_seat = keeps_seat
             && before.max(held) <= most.min(pool.seat.load(Relaxed))
-            && pool.waiting.load(Relaxed) == 0;
+            && self.0.waiting.load(Relaxed) == 0;
         let mut ledger = (!stays_in_seat).then(|| lock(&self.0.bank.ledger));
         if let Some(ledger) = &mut ledger {
             let seat = self.seat(ledger, what);
