@@ -222,8 +222,8 @@ impl Accounts {
             account.0.is_named.store(is_named, Relaxed);
             account.0.has_seat.store(is_named || shares, Relaxed);
             for what in Resource::ALL {
-                let excess =
-                    account.held(what) - account.held(what).min(account.seat(ledger, what));
+                let seat = account.seat(ledger, what);
+                let excess = account.held(what).saturating_sub(seat);
                 account.pool(what).excess.fetch_add(excess, Relaxed);
             }
         }
@@ -662,6 +662,26 @@ mod tests {
         assert_eq!(taken("a").len(), 2 + 48);
         let all_back = Resource::ALL.map(|what| accounts.used(what));
         assert_eq!(all_back, [0; RESOURCES]);
+    }
+
+    #[test]
+    fn who_stays_in_its_seat_waits_for_nobody() {
+        let accounts = Accounts::new(Bounds {
+            shared_seats: Some(1),
+            ..accounts(80, true).0.bounds.clone()
+        });
+        accounts.seat(HashSet::from(["named".to_owned()]));
+        let [named, other] = ["named", "other"].map(|name| accounts.of(name));
+        // A shared seat is taken with the first that is held.
+        let _first = other.take(Resource::Calls, 1);
+        let (done, is_done) = std::sync::mpsc::channel();
+        let _locked = lock(&accounts.0.ledger);
+        thread::spawn(move || {
+            let taken = [&named, &other].map(|who| who.take(Resource::Runs, 10).is_ok());
+            let _ = done.send(taken);
+        });
+        let taken = is_done.recv_timeout(Duration::from_secs(120));
+        assert_eq!(taken, Ok([true; 2]));
     }
 
     #[test]
