@@ -186,8 +186,6 @@ pub(super) type Slots = HashMap<u64, Arc<Slot>>;
 pub(super) struct Registry {
     /// The limits.
     pub(super) limits: HttpLimits,
-    /// Nothing is accepted any more.
-    pub(super) closed: AtomicBool,
     /// Connections close once their request is answered.
     pub(super) draining: AtomicBool,
     /// The next [`SlotState::turn`].
@@ -282,7 +280,6 @@ impl Registry {
     /// left.
     pub(super) fn drain(&self, deadline: Instant) -> usize {
         // Set before the scan: a connection that becomes idle later sees it.
-        self.closed.store(true, SeqCst);
         self.draining.store(true, SeqCst);
         let slots = lock(&self.slots);
         let at_rest = [ConnectionPhase::Idle, ConnectionPhase::Over];

@@ -8,28 +8,39 @@
 use std::io::{self, ErrorKind};
 use std::iter;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::registry::{Lease, Registry, Slots};
+use super::registry::{Lease, Registry};
 use super::{Handler, connection};
 use crate::config::HttpLimits;
-use crate::sync::{self, lock, wait_while};
+use crate::sync::{self, lock};
 use crate::url::reachable;
 
 /// Most connections that wait to be accepted.
 const BACKLOG: usize = 4096;
-/// Timeout of the connection that wakes `accept` on shutdown.
+/// Most threads that wait for a connection; all but one have served others before.
+const MOST_WAITING: usize = 4;
+/// Longest time for waking them on shutdown.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often that is tried.
+const WAKE_PAUSE: Duration = Duration::from_millis(1);
 
 /// A server on one address. Dropping it stops it, and closes connections that serve no request.
 pub(crate) struct HttpServer {
     pub(super) registry: Arc<Registry>,
     /// The address it listens on, with the real port.
     pub(crate) address: SocketAddr,
-    acceptor: Mutex<Option<JoinHandle<()>>>,
+    acceptor: Arc<Acceptor>,
+}
+
+/// What all threads share that accept connections.
+struct Acceptor {
+    /// Until the server stops. Each thread that waits in `accept` has a clone.
+    listener: Mutex<Option<Arc<TcpListener>>>,
+    registry: Arc<Registry>,
+    handler: Arc<dyn Handler>,
 }
 
 /// Listens on the first available address; port 0 takes any free port. Until a server is started, connections wait in the
@@ -52,39 +63,46 @@ impl HttpServer {
             limits,
             ..Registry::default()
         });
-        let (shared, address) = (Arc::clone(&registry), listener.local_addr()?);
-        let acceptor = thread::Builder::new()
-            .name("http-accept".to_owned())
-            .spawn(move || {
-                accept_loop(&shared, || listener.accept(), &handler);
-                // A client that has connected already is served too, because a proxy would not ask another server then.
-                let _ = listener.set_nonblocking(true);
-                for (socket, peer) in iter::from_fn(|| listener.accept().ok()).take(BACKLOG) {
-                    let _ = socket.set_nonblocking(false);
-                    start(shared.admit(socket, peer), &handler);
-                }
-            })?;
+        let address = listener.local_addr()?;
+        let acceptor = Arc::new(Acceptor {
+            listener: Mutex::new(Some(Arc::new(listener))),
+            registry: Arc::clone(&registry),
+            handler,
+        });
+        let accepting = Arc::clone(&acceptor);
+        let thread = thread::Builder::new().name("http-accept".to_owned());
+        thread.spawn(move || {
+            while let Some(lease) = accepting.next() {
+                accepting.start(lease);
+            }
+        })?;
         Ok(HttpServer {
             registry,
             address,
-            acceptor: Mutex::new(Some(acceptor)),
+            acceptor,
         })
     }
 
     /// Accepts nothing new. Whoever has connected is served.
     pub(crate) fn close(&self) {
-        self.registry.closed.store(true, SeqCst);
-        if let Some(acceptor) = lock(&self.acceptor).take() {
-            // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.
-            let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
-            if let Ok(own) = woken.and_then(|stream| stream.local_addr()) {
-                let _ = acceptor.join();
-                let slots = lock(&self.registry.slots);
-                let is_there = |slots: &mut Slots| slots.values().any(|slot| slot.peer == own);
-                let changed = &self.registry.changed;
-                drop(wait_while(changed, slots, WAKE_TIMEOUT, is_there));
-            }
+        let Some(listener) = lock(&self.acceptor.listener).take() else {
+            return;
+        };
+        // std cannot interrupt `accept`, so connections wake the threads in it.
+        let begun = Instant::now();
+        while Arc::strong_count(&listener) > 1 && begun.elapsed() < WAKE_TIMEOUT {
+            drop(TcpStream::connect_timeout(
+                &reachable(self.address),
+                WAKE_TIMEOUT,
+            ));
+            thread::sleep(WAKE_PAUSE);
         }
+        // A client that has connected already is served too, because a proxy would not ask another server then.
+        let _ = listener.set_nonblocking(true);
+        let connected = iter::from_fn(|| self.acceptor.accept(&listener).ok());
+        connected
+            .take(BACKLOG)
+            .for_each(|lease| self.acceptor.start(lease));
     }
 
     /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is
@@ -118,30 +136,51 @@ fn lengthen_backlog(listener: &TcpListener) {
     listen(listener.as_raw_fd(), BACKLOG as c_int);
 }
 
-/// Accepts until the server stops, and starts the connections' threads. Survives every error of `accept`.
-pub(super) fn accept_loop(
-    registry: &Arc<Registry>,
-    mut accept: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
-    handler: &Arc<dyn Handler>,
-) {
-    while !registry.closed.load(SeqCst) {
-        match accept() {
-            Ok((socket, peer)) => start(registry.admit(socket, peer), handler),
-            Err(e) => match e.kind() {
-                // By the client.
-                ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
-                _ => registry.make_room(&e),
-            },
+impl Acceptor {
+    fn accept(&self, listener: &TcpListener) -> io::Result<Lease> {
+        let (socket, peer) = listener.accept()?;
+        // Some systems give it the listener's mode.
+        let _ = socket.set_nonblocking(false);
+        Ok(self.registry.admit(socket, peer))
+    }
+
+    /// Waits for the next connection, whatever errors `accept` has; `None` once the server stops.
+    fn next(&self) -> Option<Lease> {
+        loop {
+            let listener = lock(&self.listener).clone()?;
+            match self.accept(&listener) {
+                Ok(lease) => return Some(lease),
+                Err(e) => match e.kind() {
+                    // By the client.
+                    ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
+                    _ => self.registry.make_room(&e),
+                },
+            }
         }
     }
-}
 
-/// Starts the thread of a connection; if that fails, the connection is dropped.
-fn start(lease: Lease, handler: &Arc<dyn Handler>) {
-    let (peer, stack_size) = (lease.0.peer, lease.0.registry.limits.stack_size);
-    let handler = Arc::clone(handler);
-    let serve = move || connection::serve(lease, &*handler);
-    if let Err(e) = sync::start("http", stack_size, Box::new(serve)) {
-        log::error!("{peer}: dropped, no thread for it: {e}");
+    /// Starts the thread of a connection; if that fails, the connection is dropped. When the connection is over, the
+    /// thread accepts another, unless enough threads wait for one. With a single thread that accepts, a flood of
+    /// connections makes everybody wait: it gets no more of the processors than each of the many that serve.
+    fn start(self: &Arc<Acceptor>, lease: Lease) {
+        let (peer, stack_size) = (lease.0.peer, self.registry.limits.stack_size);
+        let acceptor = Arc::clone(self);
+        let serve = move || {
+            let mut next = Some(lease);
+            while let Some(lease) = next {
+                connection::serve(lease, &*acceptor.handler);
+                next = acceptor.is_short().then(|| acceptor.next()).flatten();
+            }
+        };
+        if let Err(e) = sync::start("http", stack_size, Box::new(serve)) {
+            log::error!("{peer}: dropped, no thread for it: {e}");
+        }
+    }
+
+    /// Do fewer threads wait in `accept` than [`MOST_WAITING`]?
+    fn is_short(&self) -> bool {
+        let listener = lock(&self.listener);
+        let clones = listener.as_ref().map(Arc::strong_count);
+        clones.is_some_and(|clones| clones <= MOST_WAITING)
     }
 }

@@ -182,30 +182,18 @@ fn held_connections_can_be_evicted_again_however_they_end() {
 
 #[test]
 fn errors_of_accept_are_waited_out() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let registry = Arc::<Registry>::default();
-    let mut errors = [
-        io::Error::from_raw_os_error(24), // EMFILE
-        ErrorKind::ConnectionAborted.into(),
-        ErrorKind::OutOfMemory.into(),
-    ]
-    .into_iter();
-    let acceptor = {
-        let registry = Arc::clone(&registry);
-        thread::spawn(move || {
-            let accept = || errors.next().map_or_else(|| listener.accept(), Err);
-            let handler: Arc<dyn Handler> = Arc::new(By(echo));
-            accept_loop(&registry, accept, &handler);
-        })
-    };
-    let mut client = TcpStream::connect(address).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
-    ask(&mut client, "in the end");
-    assert_eq!(response(&mut client).1, "in the end");
-    registry.drain(Instant::now());
-    drop(TcpStream::connect(address));
-    acceptor.join().unwrap();
+    need_loopback();
+    let listener = listen("127.0.0.1:0").unwrap();
+    // Each `accept` that finds nobody is an error now.
+    listener.set_nonblocking(true).unwrap();
+    let same = listener.try_clone().unwrap();
+    let limits = HttpLimits::default();
+    let server = HttpServer::start(listener, limits, Arc::new(By(echo))).unwrap();
+    while lock(&server.registry.logged).is_none() {
+        thread::yield_now();
+    }
+    same.set_nonblocking(false).unwrap();
+    works(&server);
 }
 
 #[test]

@@ -3,15 +3,13 @@
 mod connections;
 mod streams;
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::registry::Registry;
-use super::server::accept_loop;
 use super::{Exchange, Handler, HttpServer, Rejection, Responder, listen};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
