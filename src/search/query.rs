@@ -1,6 +1,7 @@
 //! What a query asks for: its words without those that only frame a request.
 
 use super::language::Language;
+use super::similar::without_camel_case;
 use super::stem::stem;
 use super::words::{is_unspaced, plain_letters, runs, words};
 use crate::text::prefix;
@@ -152,24 +153,12 @@ pub(super) fn needs(query: &str) -> Vec<String> {
 
 /// A word in camelCase with `_` between its words, if it begins with a small letter or a verb: not `YouTube`.
 fn parted(word: &str) -> String {
-    let (mut parted, mut before) = (String::new(), ' ');
-    for c in word.chars() {
-        if c.is_uppercase() && before.is_lowercase() {
-            parted.push('_');
-        }
-        parted.push(c);
-        before = c;
-    }
+    let parted = without_camel_case(word, '_');
     let first = parted.split('_').next().unwrap_or_default();
-    let is_small = word.starts_with(char::is_lowercase);
-    match is_small
-        || Language::table()
-            .verbs
-            .contains(&stem(&first.to_lowercase()))
-    {
-        true => parted,
-        false => word.to_owned(),
-    }
+    let begins = stem(&first.to_lowercase());
+    let is_meant =
+        word.starts_with(char::is_lowercase) || Language::table().verbs.contains(&begins);
+    if is_meant { parted } else { word.to_owned() }
 }
 
 /// Whether it asks which pattern to use.

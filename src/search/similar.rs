@@ -1,6 +1,7 @@
 //! Names as people read them, and names of skills: kebab case, as the Skills extension requires.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use super::words::plain_letters;
 
@@ -12,78 +13,68 @@ const LONGEST: usize = 64;
 pub(crate) fn skill_names<'a>(
     names: impl IntoIterator<Item = &'a str>,
 ) -> BTreeMap<&'a str, String> {
-    let mut ordered = BTreeSet::new();
-    ordered.extend(names);
+    let mut ordered = Vec::from_iter(names);
+    // Names that are valid already come first, so that they stay the same.
+    ordered.sort_by_cached_key(|name| (kebab(name) != name.replace('_', "-"), *name));
+    ordered.dedup();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut skills: BTreeMap<&str, String> = BTreeMap::new();
-    // Names that are valid already stay the same.
-    let (exact, other): (Vec<&str>, Vec<&str>) = ordered
-        .iter()
-        .partition(|name| kebab(name) == name.replace('_', "-"));
-    for name in exact.into_iter().chain(other) {
+    for name in ordered {
         let wanted = kebab(name);
         if wanted.is_empty() {
             continue;
         }
-        let mut skill = wanted.clone();
-        let mut number = 2;
-        while !taken.insert(skill.clone()) {
+        let numbered = |number: u32| {
             let suffix = format!("-{number}");
             let room = &wanted[..wanted.len().min(LONGEST - suffix.len())];
-            skill = format!("{}{suffix}", room.trim_end_matches('-'));
-            number += 1;
-        }
-        skills.insert(name, skill);
+            room.trim_end_matches('-').to_owned() + &suffix
+        };
+        let mut all = iter::once(wanted.clone()).chain((2..).map(numbered));
+        skills.extend(
+            all.find(|skill| taken.insert(skill.clone()))
+                .map(|skill| (name, skill)),
+        );
     }
     skills
 }
 
 /// The name of a pattern in kebab case, which other patterns may share; empty if no letter is left.
 pub(crate) fn kebab(name: &str) -> String {
-    let mut kebab = String::new();
-    for c in plain_letters(name).chars() {
-        if kebab.len() == LONGEST {
-            break;
-        }
-        if c.is_ascii_lowercase() || c.is_ascii_digit() {
-            kebab.push(c);
-        } else if !kebab.is_empty() && !kebab.ends_with('-') {
-            kebab.push('-');
-        }
-    }
+    let plain = plain_letters(name);
+    let words = plain.split(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit());
+    let words = words.filter(|word| !word.is_empty());
+    let mut kebab = Vec::from_iter(words).join("-");
+    kebab.truncate(LONGEST);
     kebab.truncate(kebab.trim_end_matches('-').len());
     kebab
 }
 
 /// `Extract wisdom` for `extract_wisdom`.
 pub(crate) fn humanised(name: &str) -> String {
-    let mut spaced = String::with_capacity(name.len());
-    let mut before = ' ';
-    for c in name.trim().chars() {
+    let is_separator = |c: char| matches!(c, '_' | '-' | '.') || c.is_control();
+    let spaced = without_camel_case(name, ' ').replace(is_separator, " ");
+    let words = spaced.split_whitespace().map(|word| {
+        let mut acronyms = ACRONYMS.split(' ');
+        let acronym = acronyms.find(|acronym| acronym.eq_ignore_ascii_case(word));
+        acronym.map_or_else(|| word.to_lowercase(), str::to_owned)
+    });
+    match Vec::from_iter(words).join(" ").as_str() {
+        "" => name.to_owned(),
+        words => capitalised(words),
+    }
+}
+
+/// A name with `between` its words where it is in camelCase.
+pub(super) fn without_camel_case(name: &str, between: char) -> String {
+    let (mut parted, mut before) = (String::with_capacity(name.len()), ' ');
+    for c in name.chars() {
         if c.is_uppercase() && before.is_lowercase() {
-            spaced.push(' ');
+            parted.push(between);
         }
-        spaced.push(if matches!(c, '_' | '-' | '.') || c.is_control() {
-            ' '
-        } else {
-            c
-        });
+        parted.push(c);
         before = c;
     }
-    let words: Vec<String> = spaced
-        .split_whitespace()
-        .map(|word| {
-            let lower = word.to_lowercase();
-            let mut acronyms = ACRONYMS.split(' ');
-            let acronym = acronyms.find(|acronym| acronym.eq_ignore_ascii_case(&lower));
-            acronym.map_or(lower, str::to_owned)
-        })
-        .collect();
-    if words.is_empty() {
-        name.to_owned()
-    } else {
-        capitalised(&words.join(" "))
-    }
+    parted
 }
 
 /// Words of names that keep capitals.
