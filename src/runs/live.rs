@@ -40,7 +40,7 @@ const STEP: usize = 4 << 10;
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// A run of this process.
-pub(super) struct LiveRun {
+pub(crate) struct LiveRun {
     pub(super) id: RunId,
     state: Mutex<LiveState>,
     changed: Condvar,

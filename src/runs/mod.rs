@@ -70,13 +70,9 @@ const PIECE: usize = 16 << 10;
 /// How often a caller that waits for a run looks whether to go on.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
-/// A reader's handle to a run, of this process or in the folder. Cheap to clone.
+/// A reader's handle to a run. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Run(RunPlace);
-
-/// Where a run is.
-#[derive(Clone)]
-enum RunPlace {
+pub(crate) enum Run {
     /// In this process.
     Live(Arc<LiveRun>),
     /// In the folder, as it was when it was found, without what its worker reported: that may be long, and a
@@ -87,32 +83,29 @@ enum RunPlace {
 impl Run {
     /// Its id.
     pub(crate) fn id(&self) -> RunId {
-        match &self.0 {
-            RunPlace::Live(live) => live.id,
-            RunPlace::Stored(_, record) => record.id,
-        }
+        self.known().id
     }
 
     fn live(&self) -> Option<&Arc<LiveRun>> {
-        match &self.0 {
-            RunPlace::Live(live) => Some(live),
-            RunPlace::Stored(..) => None,
+        match self {
+            Run::Live(live) => Some(live),
+            Run::Stored(..) => None,
         }
     }
 
     /// What is known of it without its files.
     fn known(&self) -> Arc<Record> {
-        match &self.0 {
-            RunPlace::Live(live) => live.record(),
-            RunPlace::Stored(_, known) => known.clone(),
+        match self {
+            Run::Live(live) => live.record(),
+            Run::Stored(_, known) => known.clone(),
         }
     }
 
     /// The current record, or the last known one if the files cannot be read. Never reads the text.
     pub(crate) fn record(&self) -> Arc<Record> {
-        let (folder, known) = match &self.0 {
-            RunPlace::Live(live) => return live.record(),
-            RunPlace::Stored(folder, known) => (folder, known),
+        let (folder, known) = match self {
+            Run::Live(live) => return live.record(),
+            Run::Stored(folder, known) => (folder, known),
         };
         match folder.load(known.id) {
             Ok(record) => Arc::new(record),
@@ -150,22 +143,22 @@ impl Run {
     /// How many characters of text the run has; for a run of another process, they are counted.
     pub(crate) fn chars(&self) -> u64 {
         let record = self.bare();
-        record.chars.unwrap_or_else(|| match &self.0 {
-            RunPlace::Live(_) => 0,
-            RunPlace::Stored(folder, _) => folder.count(record.id, record.bytes),
+        record.chars.unwrap_or_else(|| match self {
+            Run::Live(_) => 0,
+            Run::Stored(folder, _) => folder.count(record.id, record.bytes),
         })
     }
 
     /// At most `most` bytes of the text from byte `from` on, cut between characters. With a folder, these bytes are
     /// already in it, so that a killed process cannot take back what a caller has seen.
     pub(crate) fn read(&self, from: u64, most: usize) -> String {
-        match &self.0 {
-            RunPlace::Live(live) => {
+        match self {
+            Run::Live(live) => {
                 let text = live.read(usize::try_from(from).unwrap_or(usize::MAX), most);
                 live.write(None);
                 text
             }
-            RunPlace::Stored(folder, record) => {
+            Run::Stored(folder, record) => {
                 let left = self.bare().bytes.saturating_sub(from);
                 pieces::whole(folder.read_text(record.id, from, left.min(most as u64)))
             }
@@ -209,9 +202,9 @@ impl Run {
     /// The run works in another process, and the folder cannot be written or read, so the run goes on. The log says
     /// why.
     pub(crate) fn cancel(&self) -> Result<bool, Error> {
-        let (folder, id) = match &self.0 {
-            RunPlace::Live(live) => return Ok(live.cancel()),
-            RunPlace::Stored(folder, record) => (folder, record.id),
+        let (folder, id) = match self {
+            Run::Live(live) => return Ok(live.cancel()),
+            Run::Stored(folder, record) => (folder, record.id),
         };
         folder.cancel(id).map_err(|error| {
             log::warn!("run {id}: the process that works on it could not be told to stop: {error}");
@@ -227,14 +220,14 @@ impl Run {
 
 /// The worker's handle to a run. Dropped without [`RunWriter::finish`], the run is interrupted.
 pub(crate) struct RunWriter {
-    runs: Runs,
+    runs: Arc<Runs>,
     live: Arc<LiveRun>,
 }
 
 impl RunWriter {
     /// The run.
     pub(crate) fn run(&self) -> Run {
-        Run(RunPlace::Live(self.live.clone()))
+        Run::Live(self.live.clone())
     }
 
     /// Adds text. Nothing is added to a run that has ended or was cancelled. An empty piece says that its model was asked,

@@ -19,7 +19,7 @@ use super::folder::{ALL, Folder, is_gone};
 use super::ledger::{estimate, line};
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
-use super::{Run, RunPlace, RunWriter, pieces};
+use super::{Run, RunWriter};
 
 /// How many runs may be kept, and the bytes of their texts and of what they have beside them.
 pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
@@ -32,11 +32,8 @@ pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
 /// How often expired runs are removed, and the folder is read, while runs end.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// The runs of this process, and those in its folder. Cheap to clone.
-#[derive(Clone)]
-pub(crate) struct Runs(pub(super) Arc<RunTable>);
-
-pub(super) struct RunTable {
+/// The runs of this process, and those in its folder.
+pub(crate) struct Runs {
     /// How long a run is kept after its end, in milliseconds.
     keep: u64,
     folder: Option<Arc<Folder>>,
@@ -105,9 +102,9 @@ impl Runs {
         folder: Option<Arc<Folder>>,
         accounts: &Accounts,
         clock: Arc<dyn Clock>,
-    ) -> Runs {
+    ) -> Arc<Runs> {
         let keep = whole(keep);
-        let table = Arc::new(RunTable {
+        let runs = Arc::new(Runs {
             keep,
             folder: folder.clone().filter(|_| keep > 0),
             ledger: folder,
@@ -117,25 +114,25 @@ impl Runs {
             swept: Mutex::default(),
             rewriting: Mutex::default(),
         });
-        let reclaiming = Arc::downgrade(&table);
+        let reclaiming = Arc::downgrade(&runs);
         accounts.reclaim_with(Box::new(move |account| {
-            let table = reclaiming.upgrade();
+            let runs = reclaiming.upgrade();
             // Who holds a run holds its memory.
             let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
             let is_of_use = |entry: &RunEntry| entry.run.live().is_some_and(frees);
-            table.is_some_and(|table| Runs(table).evict(account, is_of_use))
+            runs.is_some_and(|runs| runs.evict(account, is_of_use))
         }));
-        Runs(table)
+        runs
     }
 
     /// Milliseconds of the steady clock.
     fn now(&self) -> i64 {
-        i64::try_from(whole(self.0.clock.steady())).unwrap_or(i64::MAX)
+        i64::try_from(whole(self.clock.steady())).unwrap_or(i64::MAX)
     }
 
     /// The age of a run in the folder, by the time of day; zero if the clock was set back.
     fn age(&self, record: &Record) -> Age {
-        let (now, today) = (self.now(), self.0.clock.today());
+        let (now, today) = (self.now(), self.clock.today());
         let at = |then| now.saturating_sub_unsigned(today.saturating_sub(then));
         Age {
             began: at(record.created),
@@ -144,29 +141,29 @@ impl Runs {
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        lock(&self.0.entries)
+        lock(&self.entries)
     }
 
     /// Are runs kept after their end? Tasks need that.
     pub(crate) fn keeps(&self) -> bool {
-        self.0.keep > 0
+        self.keep > 0
     }
 
     /// How many lines of the ledger could not be written, though that was just tried.
     pub(crate) fn unwritten(&self) -> usize {
-        self.0.ledger.as_ref().map_or(0, |folder| folder.flush().1)
+        self.ledger.as_ref().map_or(0, |folder| folder.flush().1)
     }
 
     /// How many tokens a caller has used this month, by the ledger.
     pub(crate) fn used(&self, caller: &Identity) -> u64 {
-        let (folder, now) = (self.0.ledger.as_ref(), self.0.clock.today());
+        let (folder, now) = (self.ledger.as_ref(), self.clock.today());
         folder.map_or(0, |folder| folder.used(now, &caller.to_string()))
     }
 
     /// Writes the line of a run's step whose model was asked, once.
     pub(super) fn account(&self, live: &LiveRun, outcome: &str, tokens: Result<[u64; 2], u64>) {
         if let Some(asked) = live.asked()
-            && let Some(folder) = &self.0.ledger
+            && let Some(folder) = &self.ledger
         {
             let run = live.record();
             let outcome = match run.state {
@@ -174,13 +171,13 @@ impl Runs {
                 RunState::Cancelled | RunState::Interrupted => run.state.name(),
                 _ => outcome,
             };
-            folder.account(line(self.0.clock.today(), &run, &asked, outcome, tokens));
+            folder.account(line(self.clock.today(), &run, &asked, outcome, tokens));
         }
     }
 
     /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
     pub(crate) fn is_failing(&self) -> bool {
-        let failing = self.0.ledger.as_ref().filter(|folder| folder.is_failing());
+        let failing = self.ledger.as_ref().filter(|folder| folder.is_failing());
         failing.is_some_and(|folder| {
             self.rewrite(false);
             folder.is_failing()
@@ -199,19 +196,19 @@ impl Runs {
     /// # Errors
     /// [`QuotaExceeded`], and nothing was started.
     pub(crate) fn begin(
-        &self,
+        self: &Arc<Runs>,
         mut record: Record,
         account: &Account,
     ) -> Result<RunWriter, QuotaExceeded> {
-        let clock = &self.0.clock;
+        let clock = &self.clock;
         record.created = clock.today();
         record.updated = record.created;
-        let folder = self.0.folder.clone();
+        let folder = self.folder.clone();
         let live = LiveRun::new(record, folder, account, clock.clone());
         let live = Arc::new(live);
         let (began, ended) = (self.now(), None);
         let entry = RunEntry {
-            run: Run(RunPlace::Live(live.clone())),
+            run: Run::Live(live.clone()),
             age: Age { began, ended },
             account: account.clone(),
             charge: uncharged(account),
@@ -280,7 +277,7 @@ impl Runs {
             // Without room it is forgotten.
             let _ = self.charge(live, self.keeps());
             if self.store(live, record)
-                && let Some(folder) = &self.0.folder
+                && let Some(folder) = &self.folder
                 && folder.is_failing()
             {
                 self.rewrite(true);
@@ -308,7 +305,7 @@ impl Runs {
         if let Some(entry) = entry {
             entry.age.ended.get_or_insert(now);
             if let Some((folder, _)) = folder.filter(|_| is_written) {
-                entry.run = Run(RunPlace::Stored(folder.clone(), record.bare()));
+                entry.run = Run::Stored(folder.clone(), record.bare());
             }
         }
         live.closed(record);
@@ -322,8 +319,8 @@ impl Runs {
     /// Writes the lines and ends that could not be written, up to the first that still cannot. The smallest first: little room is
     /// better used for many of them. `works`: something has just been written.
     fn rewrite(&self, works: bool) {
-        let _alone = lock(&self.0.rewriting);
-        let Some(folder) = &self.0.ledger else { return };
+        let _alone = lock(&self.rewriting);
+        let Some(folder) = &self.ledger else { return };
         let ended = |entry: &RunEntry| entry.live(true);
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
@@ -338,7 +335,7 @@ impl Runs {
     /// Has it been kept for its time, and for as long as it is promised? `ttl` is only asked for where that matters: it
     /// takes a lock of the run.
     fn is_expired(&self, age: Age, now: i64, ttl: impl FnOnce() -> Option<u64>) -> bool {
-        let is_past = |ended: i64| ended.saturating_add_unsigned(self.0.keep) <= now;
+        let is_past = |ended: i64| ended.saturating_add_unsigned(self.keep) <= now;
         age.ended.is_some_and(is_past) && age.may_go(ttl(), now).is_some()
     }
 
@@ -373,7 +370,7 @@ impl Runs {
     pub(super) fn forget(&self, id: RunId) {
         // Dropped without the lock.
         let _removed = self.entries().remove(&id);
-        if let Some(folder) = &self.0.folder {
+        if let Some(folder) = &self.folder {
             folder.remove(id, &ALL);
         }
     }
@@ -382,65 +379,57 @@ impl Runs {
     /// nowhere else.
     pub(crate) fn find(&self, id: &str, caller: &Identity) -> Option<Run> {
         let id = RunId::parse(id)?;
-        let is_theirs = |record: &Record, age| {
-            let expired = self.is_expired(age, self.now(), || record.ttl);
-            caller.shares_with(&record.owner) && !expired
-        };
         let known = |entry: &RunEntry| (entry.run.clone(), entry.age);
-        let found = self.entries().get(&id).map(known);
-        if let Some((run, age)) = &found {
-            if !is_theirs(&run.known(), *age) {
-                return None;
-            }
-            if let Some(live) = run.live() {
+        let known = self.entries().get(&id).map(known);
+        let (run, age) = match known {
+            Some((Run::Live(live), age)) => {
                 live.look();
-                return Some(run.clone());
+                (Run::Live(live), age)
             }
-        }
-        let folder = self.0.folder.as_ref()?;
-        let record = folder.load(id).ok()?;
-        let known = found.filter(|(_, age)| age.ended.is_some());
-        let age = known.map_or_else(|| self.age(&record), |(_, age)| age);
-        let record = is_theirs(&record, age).then(|| record.bare())?;
-        Some(Run(RunPlace::Stored(folder.clone(), record)))
+            stored => {
+                let folder = self.folder.as_ref()?;
+                let record = folder.load(id).ok()?;
+                let ended = stored.filter(|(_, age)| age.ended.is_some());
+                let age = ended.map_or_else(|| self.age(&record), |(_, age)| age);
+                (Run::Stored(folder.clone(), record.bare()), age)
+            }
+        };
+        let record = run.known();
+        let is_expired = self.is_expired(age, self.now(), || record.ttl);
+        (caller.shares_with(&record.owner) && !is_expired).then_some(run)
     }
 
-    /// What is known of the caller's runs without their files, the latest first; not how far the working ones are.
-    /// `None` for callers whose runs can only be found by id.
-    pub(crate) fn list(&self, caller: &Identity) -> Option<Vec<Arc<Record>>> {
+    /// The caller's runs, the latest first. `None` for callers whose runs can only be found by id.
+    pub(crate) fn list(&self, caller: &Identity) -> Option<Vec<Run>> {
         if matches!(caller, Identity::Peer(_)) {
             return None;
         }
         self.sweep();
         let entries = self.entries();
-        let records = entries.values().map(|entry| entry.run.known());
-        let mut found = Vec::from_iter(records.filter(|record| record.owner == *caller));
+        let runs = entries.values().map(|entry| &entry.run);
+        let theirs = runs.filter(|run| run.known().owner == *caller);
+        let mut found = Vec::from_iter(theirs.cloned());
         drop(entries);
-        found.sort_unstable_by_key(|record| Reverse((record.created, record.id)));
+        found.sort_by_cached_key(|run| {
+            let record = run.known();
+            Reverse((record.created, record.id))
+        });
+        found
+            .iter()
+            .filter_map(Run::live)
+            .for_each(|live| live.look());
         Some(found)
-    }
-
-    /// The first bytes of a run's text, at most `most`.
-    pub(crate) fn beginning(&self, id: RunId, most: usize) -> String {
-        let run = self.entries().get(&id).map(|entry| entry.run.clone());
-        match run.map(|run| run.0) {
-            Some(RunPlace::Live(live)) => live.read(0, most),
-            Some(RunPlace::Stored(folder, _)) => {
-                pieces::whole(folder.read_text(id, 0, most as u64))
-            }
-            None => String::new(),
-        }
     }
 
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
     /// the first listing is as fast as later ones.
     pub(crate) fn sweep(&self) {
-        self.sweep_alone(lock(&self.0.swept));
+        self.sweep_alone(lock(&self.swept));
     }
 
     fn sweep_alone(&self, mut swept: MutexGuard<'_, Option<Instant>>) {
         *swept = Some(Instant::now());
-        if let Some(folder) = &self.0.folder {
+        if let Some(folder) = &self.folder {
             self.refresh(folder);
         }
         self.tidy();
@@ -449,7 +438,7 @@ impl Runs {
     /// Sweeps now and then, so that runs of other processes count even if nobody ever lists. Not while another thread does:
     /// a run that ends must not wait for that, as with a large folder it takes long.
     pub(super) fn sweep_sometimes(&self) {
-        if let Some(swept) = try_lock(&self.0.swept)
+        if let Some(swept) = try_lock(&self.swept)
             && swept.is_none_or(|at| at.elapsed() >= REFRESH)
         {
             self.sweep_alone(swept);
@@ -485,10 +474,10 @@ impl Runs {
     /// Enters a run of the folder, and charges it to its owner. If there is no room, the owner's oldest runs are
     /// removed.
     fn enter(&self, folder: &Arc<Folder>, record: Record) {
-        let account = self.0.accounts.of(&record.owner);
+        let account = self.accounts.of(&record.owner);
         let (id, bytes) = (record.id, record.bytes as usize + record.rest());
         let age = self.age(&record);
-        let run = Run(RunPlace::Stored(folder.clone(), record.bare()));
+        let run = Run::Stored(folder.clone(), record.bare());
         let mut entries = self.entries();
         let entry = entries.entry(id).or_insert_with(|| RunEntry {
             run: run.clone(),

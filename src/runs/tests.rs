@@ -52,7 +52,7 @@ pub(super) fn accounts(memory: usize, kept: usize, stored: usize) -> Accounts {
 
 /// Runs, and how they are begun.
 pub(super) struct Bench {
-    pub(super) runs: Runs,
+    pub(super) runs: Arc<Runs>,
     pub(super) accounts: Accounts,
     pub(super) ahead: Arc<AtomicU64>,
 }
@@ -127,7 +127,7 @@ impl Bench {
 
     pub(super) fn listed(&self, owner: &Identity) -> Vec<RunId> {
         let all = self.runs.list(owner).unwrap();
-        all.iter().map(|record| record.id).collect()
+        all.iter().map(Run::id).collect()
     }
 
     /// Is it there after that time?
@@ -480,7 +480,7 @@ fn a_worker_that_goes_leaves_an_interrupted_run() {
 #[test]
 fn a_run_ends_while_the_folder_is_swept() {
     let (bench, (tell, told)) = (in_memory(), mpsc::channel());
-    let swept = lock(&bench.runs.0.swept);
+    let swept = lock(&bench.runs.swept);
     thread::scope(|scope| {
         scope.spawn(|| tell.send(bench.finished(&Identity::Local, "x").id()));
         let ended = told.recv_timeout(Duration::from_secs(10));

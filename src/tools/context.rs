@@ -72,7 +72,7 @@ pub(crate) struct Backend {
     /// Which patterns and models may be run.
     pub(crate) policy: Policy,
     /// Every run that is kept.
-    pub(crate) runs: Runs,
+    pub(crate) runs: Arc<Runs>,
     /// How long calls wait for runs, and how long these are kept.
     pub(crate) settings: RunSettings,
     /// Whether callers are told apart, so that each may list its own runs.

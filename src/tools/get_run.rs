@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error};
-use crate::runs::{Record, Run, RunState, SLICE};
+use crate::runs::{Run, RunState, SLICE};
 use crate::text::counted;
 use crate::{search, time};
 
@@ -109,16 +109,17 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     })?;
     let now = time::milliseconds_now();
     let words = search::stems(query);
-    let has_words = |record: &&Arc<Record>| {
+    let has_words = |run: &&Run| {
         let has = |text: &str| {
             let found = search::stems(text);
             words.iter().all(|word| found.contains(word))
         };
+        let record = run.bare();
         let about = format!("{} {} ", record.patterns.join(" "), record.model);
-        let text = || runs.beginning(record.id, SEARCHED * WIDEST);
+        let text = || run.read(0, SEARCHED * WIDEST);
         has(&about) || has(&(about + Part::of(&text(), (0, SEARCHED)).text))
     };
-    let entry = |run: Run| {
+    let entry = |run: &Run| {
         let record = run.bare();
         let text = run.read(0, EXCERPT * WIDEST);
         let mut entry = json!({
@@ -137,13 +138,10 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
         }
         entry
     };
-    let asked = all
-        .iter()
-        .take_while(|record| since.is_none_or(|since| record.created >= since));
-    let found = asked.filter(has_words);
-    let found = found.filter_map(|record| runs.find(&record.id.to_string(), owner));
+    let is_asked = |run: &&Run| since.is_none_or(|since| run.bare().created >= since);
+    let found = all.iter().take_while(is_asked).filter(has_words);
     let rows: Vec<Value> = found.take(LATEST).map(entry).collect();
-    let all = all.last().map(|oldest| (all.len(), oldest.created));
+    let all = all.last().map(|oldest| (all.len(), oldest.bare().created));
     let why = rows.is_empty().then(|| no_rows(context, all));
     Ok(Outcome::rows(rows.len()).member("runs", rows).warn(why))
 }
