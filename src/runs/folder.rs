@@ -55,6 +55,7 @@ const SHARED: u32 = 1 | 4;
 const SHARING_VIOLATION: i32 = 32;
 
 /// A folder in which runs are kept.
+#[derive(Default)]
 pub(crate) struct Folder {
     pub(super) path: PathBuf,
     /// See `ledger`.
@@ -87,11 +88,7 @@ impl Folder {
         builder.create(given).map_err(failed)?;
         let folder = Folder {
             path: given.canonicalize().map_err(failed)?,
-            ledger: Mutex::default(),
-            failing: AtomicBool::new(false),
-            is_newer: AtomicBool::new(false),
-            trying: Mutex::default(),
-            parsing: Mutex::default(),
+            ..Folder::default()
         };
         let probe = RunId::new();
         let file = folder.create(probe, TEXT).map_err(failed)?;
@@ -130,9 +127,8 @@ impl Folder {
     }
 
     fn plain(&self, id: RunId, part: &str) -> Option<Metadata> {
-        fs::symlink_metadata(self.file(id, part))
-            .ok()
-            .filter(Metadata::is_file)
+        let found = fs::symlink_metadata(self.file(id, part)).ok();
+        found.filter(Metadata::is_file)
     }
 
     /// Creates the files of a run that works. Returns that of its text, locked.
@@ -222,18 +218,14 @@ impl Folder {
 
     /// Brings the record of a working run up to date with its files. The characters of its text are not counted.
     fn update(&self, record: &mut Record) {
-        let modified = |part| {
-            self.plain(record.id, part)?
-                .modified()
-                .ok()
-                .map(milliseconds)
-        };
+        let id = record.id;
+        let modified = |part| self.plain(id, part)?.modified().ok().map(milliseconds);
         let [text, mark] = [TEXT, CANCEL].map(modified);
         if mark.is_some() {
             record.state = RunState::Cancelled;
         }
         record.updated = record.updated.max(text.max(mark).unwrap_or(0));
-        record.bytes = self.text_length(record.id);
+        record.bytes = self.text_length(id);
         record.chars = None;
     }
 
@@ -251,10 +243,8 @@ impl Folder {
             // The text is that of the last step.
             let is_last = asked.step == record.patterns.len();
             let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
-            if self
-                .account_dead(&line(now, record, &asked, end.name(), Err(written)))
-                .is_err()
-            {
+            let line = line(now, record, &asked, end.name(), Err(written));
+            if self.account_dead(&line).is_err() {
                 // The next process that finds the run tries again.
                 record.ended = None;
                 return;

@@ -207,12 +207,10 @@ impl Folder {
                 *used = used.saturating_add(line.sum());
             });
         }
-        let waiting = state
-            .waiting
-            .iter()
-            .filter_map(|line| LedgerLine::parse(line));
-        let waiting = waiting.filter(|line| line.caller == caller && line.time.starts_with(month));
         let used = state.used.get(caller).copied().unwrap_or(0);
+        let waiting = state.waiting.iter().map(String::as_str);
+        let waiting = waiting.filter_map(LedgerLine::parse);
+        let waiting = waiting.filter(|line| line.caller == caller && line.time.starts_with(month));
         waiting.fold(used, |used, line| used.saturating_add(line.sum()))
     }
 }
@@ -220,18 +218,7 @@ impl Folder {
 impl LedgerLine<'_> {
     fn parse(line: &str) -> Option<LedgerLine<'_>> {
         let columns = Vec::from_iter(line.trim_end().split('\t'));
-        let [
-            time,
-            caller,
-            model,
-            _pattern,
-            input,
-            output,
-            _outcome,
-            run,
-            step,
-        ] = *columns
-        else {
+        let [time, caller, model, _, input, output, _, run, step] = *columns else {
             return None;
         };
         let tokens = |text: &str| text.trim_start_matches('~').parse().ok();
@@ -268,10 +255,9 @@ pub(super) fn lines(file: File, mut each: impl FnMut(LedgerLine<'_>)) -> u64 {
         .is_ok()
         && (line.ends_with(b"\n") || line.len() as u64 == MAX_LINE)
     {
-        let text = str::from_utf8(&line).ok();
-        text.and_then(LedgerLine::parse)
-            .into_iter()
-            .for_each(&mut each);
+        if let Some(line) = str::from_utf8(&line).ok().and_then(LedgerLine::parse) {
+            each(line);
+        }
         read += line.len() as u64;
         line.clear();
     }

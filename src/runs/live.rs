@@ -326,11 +326,8 @@ impl LiveRun {
             }
         };
         while let Err(error) = write() {
-            let is_full = matches!(
-                error.kind(),
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded
-            );
-            if !is_full || !make_room() {
+            let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+            if !full.contains(&error.kind()) || !make_room() {
                 folder.warn(self.id, "its end could not be written", &error);
                 return false;
             }

@@ -25,9 +25,8 @@ impl RunId {
 
     /// Reads what [`RunId`]'s `Display` writes, and nothing else.
     pub(crate) fn parse(text: &str) -> Option<RunId> {
-        text.strip_prefix(RunId::PREFIX)
-            .and_then(random::parse)
-            .map(RunId)
+        let number = text.strip_prefix(RunId::PREFIX)?;
+        random::parse(number).map(RunId)
     }
 }
 

@@ -414,10 +414,9 @@ impl Runs {
             let record = run.known();
             Reverse((record.created, record.id))
         });
-        found
-            .iter()
-            .filter_map(Run::live)
-            .for_each(|live| live.look());
+        for live in found.iter().filter_map(Run::live) {
+            live.look();
+        }
         Some(found)
     }
 

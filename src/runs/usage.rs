@@ -77,11 +77,8 @@ pub(crate) fn usage(
 }
 
 fn row(names: [&str; 2], sums: Sums, cost: Option<f64>) -> Value {
-    let cells = names
-        .map(Value::from)
-        .into_iter()
-        .chain(sums.map(Value::from));
-    let cells = cells.chain(cost.map(Value::from));
+    let (names, sums) = (names.map(Value::from), sums.map(Value::from));
+    let cells = names.into_iter().chain(sums).chain(cost.map(Value::from));
     let members = COLUMNS.into_iter().map(str::to_owned).zip(cells);
     Value::Object(members.collect())
 }
@@ -90,10 +87,8 @@ fn row(names: [&str; 2], sums: Sums, cost: Option<f64>) -> Value {
 fn cost(prices: &Prices, model: &str, [_, _, input, output, _]: &Sums) -> Option<f64> {
     let row = prices.get(&percent_decode(model)?.to_ascii_lowercase());
     let price = row.or_else(|| prices.get(DEFAULT_MODEL))?;
-    // Prices are for a million tokens.
-    Some(rounded(
-        (*input as f64 * price[0] + *output as f64 * price[1]) / 1e6,
-    ))
+    let of_a_million = *input as f64 * price[0] + *output as f64 * price[1];
+    Some(rounded(of_a_million / 1e6))
 }
 
 fn rounded(cost: f64) -> f64 {
