@@ -131,9 +131,8 @@ impl Index {
         for (name, text) in patterns.into_iter().take(MOST_PATTERNS) {
             let name = name.into();
             let text = prefix(text.as_ref(), MOST_TEXT);
-            index
-                .names
-                .insert(spaced(&name), index.patterns.len() as u16);
+            let at = index.patterns.len() as u16;
+            index.names.insert(spaced(&name), at);
             index.add(NAME, &humanised(&name));
             index.add(SENTENCE, &purpose(&name, text));
             match rows().get(&*name) {
@@ -301,10 +300,11 @@ impl Index {
         let mut length = f32::MIN_POSITIVE;
         for word in said {
             let meant = self.meant(word, said.len() >= MANY, &mut corrections);
-            let weight = meant
-                .first()
-                .map(|(term, share)| share * self.postings[*term as usize].weight);
-            length += weight.or(word.weight()).unwrap_or(UNKNOWN_WEIGHT).powi(2);
+            let weight = match meant.first() {
+                Some((term, share)) => share * self.postings[*term as usize].weight,
+                None => word.weight().unwrap_or(UNKNOWN_WEIGHT),
+            };
+            length += weight.powi(2);
             // Of several terms that the word may mean, the best counts.
             let mut best_of = vec![0_f32; sums.len()];
             for (term, share) in meant {
@@ -368,9 +368,8 @@ impl Index {
         let pieces = query.split(|c: char| c.is_whitespace() || ",;:\"'`()?!".contains(c));
         let pieces = pieces.filter(|piece| piece.contains(['_', '-']));
         let names = std::iter::once(query).chain(pieces.take(MOST_CORRECTED));
-        names
-            .filter_map(|name| self.names.get(&spaced(name)).copied())
-            .collect()
+        let known = |name| self.names.get(&spaced(name)).copied();
+        names.filter_map(known).collect()
     }
 }
 

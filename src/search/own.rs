@@ -50,27 +50,28 @@ const BOILERPLATE: [&str; 10] = [
     "input:",
 ];
 
+/// Words of headings below which the aim is said.
+const GOALS: [&str; 4] = ["goal", "task", "purpose", "objective"];
+
 /// Verbs after which "You …" says who somebody is, not what they do.
 const STATES: [&str; 4] = ["are", "have", "were", "should"];
 
 /// What a pattern of this name and text does, in one sentence.
 pub(super) fn sentence(name: &str, text: &str) -> String {
     let found = sentences(text);
-    let aim = found
+    let mut aims = found
         .iter()
-        .find_map(|(sentence, is_goal)| aim(sentence, *is_goal));
+        .filter_map(|(said, is_goal)| aim(said, *is_goal));
     let any = || found.first().map(|(sentence, _)| sentence.clone());
-    finished(&aim.or_else(any).unwrap_or_else(|| humanised(name)))
+    finished(&aims.next().or_else(any).unwrap_or_else(|| humanised(name)))
 }
 
 /// What the sentence says is to be done, if it does.
 fn aim(sentence: &str, is_goal: bool) -> Option<String> {
     let lower = sentence.to_lowercase();
     if lower.len() == sentence.len() {
-        let ends = INTRODUCTIONS
-            .iter()
-            .filter_map(|phrase| Some(lower.find(phrase)? + phrase.len()));
-        if let Some(end) = ends.min() {
+        let end = |phrase: &&str| Some(lower.find(phrase)? + phrase.len());
+        if let Some(end) = INTRODUCTIONS.iter().filter_map(end).min() {
             return Some(sentence[end..].to_owned());
         }
     }
@@ -88,10 +89,8 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
         is_fenced ^= line.trim_start().starts_with("```");
         if let Some(heading) = heading(line) {
             let heading = plain_letters(heading);
-            is_goal = ["goal", "task", "purpose", "objective"]
-                .iter()
-                .any(|word| heading.contains(word))
-                && !heading.contains("identity");
+            let has = |word: &&str| heading.contains(word);
+            is_goal = GOALS.iter().any(has) && !heading.contains("identity");
             continue;
         }
         if is_fenced {
@@ -141,11 +140,8 @@ fn finished(text: &str) -> String {
     let text = text.trim().trim_end_matches(['.', ',', ';', ':']);
     let mut text = capitalised(&text.replace(char::is_control, " "));
     if let Some((end, _)) = text.char_indices().nth(LONGEST - 2) {
-        let end = text[..end]
-            .rfind(' ')
-            .filter(|at| *at > end / 2)
-            .unwrap_or(end);
-        text.truncate(end);
+        let word = text[..end].rfind(' ').filter(|at| *at > end / 2);
+        text.truncate(word.unwrap_or(end));
         return text + "….";
     }
     if !text.ends_with(['!', '?', '。']) {

@@ -44,12 +44,11 @@ pub(super) fn stem(word: &str) -> String {
 fn irregular(word: &str) -> Option<&'static str> {
     static STEMS: OnceLock<HashMap<&str, &str>> = OnceLock::new();
     let stems = STEMS.get_or_init(|| {
-        let lines = IRREGULAR
-            .lines()
-            .filter_map(|line| Some((line.split(' ').next()?, line)));
-        lines
-            .flat_map(|(stem, line)| line.split(' ').map(move |word| (word, stem)))
-            .collect()
+        let forms = |line: &'static str| {
+            let stem = line.split(' ').next().unwrap_or_default();
+            line.split(' ').map(move |word| (word, stem))
+        };
+        IRREGULAR.lines().flat_map(forms).collect()
     });
     stems.get(word).copied()
 }
