@@ -140,12 +140,12 @@ impl<'a> Arguments<'a> {
             true => Ok(None),
             false => members(tool, path, node, bare, read).map(Some),
         };
-        self.ask(told(line), "object", constraints, read).flatten()
+        self.ask(line, "object", constraints, read).flatten()
     }
 
     /// A text of any length (the message it came in was limited); empty if left out.
     pub(super) fn text(&mut self, line: ArgumentLine) -> String {
-        let text = self.ask(told(line), "string", Box::new(String::new), string);
+        let text = self.ask(line, "string", Box::new(String::new), string);
         text.map(str::to_owned).unwrap_or_default()
     }
 
@@ -163,7 +163,7 @@ impl<'a> Arguments<'a> {
             text if text.trim().is_empty() => Ok(None),
             text => parse(path, text.trim()).map(Some),
         };
-        self.ask(told(line), "string", Box::new(String::new), read)
+        self.ask(line, "string", Box::new(String::new), read)
             .flatten()
     }
 
@@ -185,7 +185,7 @@ impl<'a> Arguments<'a> {
             Some(_) => Err(refused(format!("`{path}` must be {wanted}."))),
             None => Err(wrong_type(path, wanted, node)),
         };
-        self.ask(told(line), "string", Box::new(String::new), read)
+        self.ask(line, "string", Box::new(String::new), read)
             .flatten()
     }
 
@@ -206,11 +206,13 @@ impl<'a> Arguments<'a> {
         line: ArgumentLine,
         parse: impl Fn(&str, &str) -> Result<T, Error>,
     ) -> T {
-        let (path, faults) = (self.path(told(line).0), self.faults.len());
+        let faults = self.faults.len();
         let found = self.parsed(line, &parse);
-        let asked = self.asked.last_mut().into_iter();
-        asked.for_each(|argument| argument.required = true);
+        let argument = self.last();
+        argument.required = true;
+        let name = argument.name;
         if found.is_none() && self.faults.len() == faults {
+            let path = self.path(name);
             let missing = parse(&path, "").err();
             self.faults.extend(missing.map(|error| error.about(path)));
         }
@@ -239,15 +241,15 @@ impl<'a> Arguments<'a> {
                 _ => Err(wrong_type(path, "true or false", node)),
             }
         };
-        self.ask(told(line), "boolean", Box::new(String::new), read)
+        self.ask(line, "boolean", Box::new(String::new), read)
             .unwrap_or(usual)
     }
 
     /// A number within these bounds; `usual` if left out, which its description says.
     pub(super) fn number(&mut self, name: &'static str, bounds: (f64, f64), usual: f64) -> f64 {
-        let argument = (name, format!("Default {usual}.").into());
-        self.bounded(argument, ("number", "a number"), bounds)
-            .unwrap_or(usual)
+        let number = self.bounded(name, ("number", "a number"), bounds);
+        self.last().description = format!("Default {usual}.").into();
+        number.unwrap_or(usual)
     }
 
     /// A whole number within these bounds.
@@ -257,7 +259,7 @@ impl<'a> Arguments<'a> {
         (least, most): (usize, usize),
     ) -> Option<usize> {
         let bounds = (least as f64, most as f64);
-        let number = self.bounded(told(line), ("integer", "a whole number"), bounds);
+        let number = self.bounded(line, ("integer", "a whole number"), bounds);
         number.map(|number| number as usize)
     }
 
@@ -270,11 +272,11 @@ impl<'a> Arguments<'a> {
 
     fn bounded(
         &mut self,
-        argument: (&'static str, Cow<'static, str>),
+        line: ArgumentLine,
         (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
     ) -> Option<f64> {
-        let is_wait = argument.0 == "wait_seconds";
+        let is_wait = line.starts_with("wait_seconds");
         // JavaScript knows one kind of number: 5.0 is 5.
         let is_allowed = |number: &f64| {
             (least..=most).contains(number) && (json_type == "number" || number.fract() == 0.0)
@@ -286,14 +288,12 @@ impl<'a> Arguments<'a> {
                 return Err(wrong_type(path, &allowed, &node));
             };
             let most = if is_wait { most } else { f64::MAX };
-            number
-                .as_f64()
-                .map(|number| number.min(most))
-                .filter(is_allowed)
-                .ok_or_else(|| refused(format!("`{path}` is {number}: it must be {allowed}.")))
+            let found = number.as_f64().map(|number| number.min(most));
+            let refusal = || refused(format!("`{path}` is {number}: it must be {allowed}."));
+            found.filter(is_allowed).ok_or_else(refusal)
         };
         let constraints = move || format!(r#""minimum":{least},"maximum":{most},"#);
-        self.ask(argument, json_type, Box::new(constraints), read)
+        self.ask(line, json_type, Box::new(constraints), read)
     }
 
     /// Which part of a text of at most `most` characters is wanted: how many to skip, and at most how many to return, which
@@ -332,7 +332,7 @@ impl<'a> Arguments<'a> {
             Ok(variables)
         };
         let constraints = || r#""additionalProperties":{"type":"string"},"#.to_owned();
-        self.ask(told(line), "object", Box::new(constraints), read)
+        self.ask(line, "object", Box::new(constraints), read)
             .unwrap_or_default()
     }
 
@@ -372,7 +372,7 @@ impl<'a> Arguments<'a> {
             let schema = Arguments::of(tool, &[], step).schema();
             format!(r#""maxItems":{most},"items":{schema},"#)
         };
-        self.ask(told(line), "array", Box::new(constraints), read)
+        self.ask(line, "array", Box::new(constraints), read)
             .unwrap_or_default()
     }
 
@@ -435,16 +435,17 @@ impl<'a> Arguments<'a> {
     /// An argument as `read` reads it, which gets its name as refusals have it; `None` if left out or refused.
     fn ask<T>(
         &mut self,
-        (name, description): (&'static str, Cow<'static, str>),
+        line: ArgumentLine,
         json_type: &'static str,
         constraints: Constraints,
         read: impl FnOnce(&str, &'a Node<'a>) -> Result<T, Error>,
     ) -> Option<T> {
+        let (name, description) = line.split_once(": ").unwrap_or((line, ""));
         self.asked.push(Argument {
             name,
             json_type,
             constraints,
-            description,
+            description: description.into(),
             required: false,
         });
         // Reading goes on with what has another name by mistake: that is refused, with all that is wrong with it.
@@ -459,6 +460,11 @@ impl<'a> Arguments<'a> {
         read.map_err(|error| self.faults.push(error)).ok()
     }
 
+    /// What was just asked for.
+    fn last(&mut self) -> &mut Argument {
+        self.asked.last_mut().expect("something was asked for")
+    }
+
     /// The name of an argument as refusals have it.
     fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
@@ -470,12 +476,6 @@ fn meant(name: &str) -> impl Iterator<Item = &'static str> {
     let names = MEANT.split("; ").filter_map(|pair| pair.split_once(" < "));
     let names = names.filter(move |(_, wrong)| wrong.split(' ').any(|wrong| wrong == name));
     names.map(|(meant, _)| meant)
-}
-
-/// Name and description.
-fn told(line: ArgumentLine) -> (&'static str, Cow<'static, str>) {
-    let (name, description) = line.split_once(": ").unwrap_or((line, ""));
-    (name, description.into())
 }
 
 /// What `read` makes of the members of an object at `path`. A string is the one member that `bare` says.

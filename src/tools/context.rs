@@ -321,10 +321,8 @@ impl Context {
     fn rate(&self, allowance: &Allowance, steps: u32, counts: bool) -> Result<(), Error> {
         let account = self.account();
         let per_minute = allowance.runs_per_minute.unwrap_or(account.per_minute());
-        let taken = account
-            .rate()
-            .take(per_minute, steps, Instant::now(), counts);
-        let Err(retry_after) = taken else {
+        let rate = account.rate();
+        let Err(retry_after) = rate.take(per_minute, steps, Instant::now(), counts) else {
             return Ok(());
         };
         let detail = match retry_after {
@@ -373,12 +371,11 @@ impl Context {
             Error::new(Kind::TooManyRequests, detail)
         })?;
         let limit = ttl.map(|_| Duration::ZERO).or_else(|| self.patience());
+        let limit = limit.filter(|_| runs.keeps());
         // A call makes one run at most.
         let _ = self.state.run.set(writer);
         self.peer.begins();
-        *lock(&self.state.early) = limit
-            .filter(|_| runs.keeps())
-            .and_then(|limit| Instant::now().checked_add(limit));
+        *lock(&self.state.early) = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.answer_early();
         Ok(())
     }

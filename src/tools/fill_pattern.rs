@@ -37,9 +37,8 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             let taken = take_pattern(&mut pattern, context)?;
             let read = fabric.pattern(&pattern, wait)?;
             let name = pattern.as_str();
-            let code = fabric
-                .why_raw(name, &read.system_prompt)
-                .map(|_| CODE.to_owned());
+            let code = fabric.why_raw(name, &read.system_prompt);
+            let code = code.map(|_| CODE.to_owned());
             let text = if code.is_some() {
                 format!("{}\n{input}", read.system_prompt)
             } else {

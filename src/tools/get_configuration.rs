@@ -27,10 +27,11 @@ const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 fn configuration(context: &Arc<Context>) -> ToolResult {
     let catalog = &context.backend.catalog;
     let configuration = catalog.configuration(redact, &context.wait())?;
-    let outcome = Outcome::rows(configuration.len()).charged(context.account());
-    Ok(configuration
-        .iter()
-        .fold(outcome, |outcome, (key, value)| outcome.member(key, value)))
+    let mut outcome = Outcome::rows(configuration.len()).charged(context.account());
+    for (key, value) in configuration.iter() {
+        outcome = outcome.member(key, value);
+    }
+    Ok(outcome)
 }
 
 /// Redacts everything but empty values, booleans and the origins of URLs.
@@ -60,9 +61,7 @@ fn origin(url: &str) -> Option<String> {
     }
     // A backslash ends the authority for browsers; anything may follow it.
     let authority = authority.split('\\').next()?;
-    let host = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, host)| host);
+    let host = authority.rsplit('@').next()?;
     let is_plain = match Authority::parse(host).ok()?.host {
         Host::Name(name) => {
             let is_label = |label: &str| label.len() <= 63 && !label.contains('_');

@@ -82,9 +82,8 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> ToolResult {
     }
     let mut matches = Vec::new();
     for name in found.hits {
-        let runnable = snapshot
-            .pattern(name)
-            .filter(|entry| is_runnable(&entry.variables));
+        let found = snapshot.pattern(name);
+        let runnable = found.filter(|entry| is_runnable(&entry.variables));
         if runnable.is_none() {
             warnings.push(not_runnable("matches", name).detail);
         }

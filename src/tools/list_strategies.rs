@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::fabric::{Cause, Error, Strategy};
+use crate::fabric::{Cause, Error};
 
 use super::listed::strategy;
 use super::{Arguments, Outcome, Policy, Prepared, Tool};
@@ -21,15 +21,17 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     Ok(Prepared::new(move |context| {
         let found = context.backend.catalog.strategies(&context.wait())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
-        let strategies = match name {
-            Some(name) => vec![row(strategy(name.as_str(), (*found).as_deref())?, true)],
-            // Prompts are long.
-            None => (*found)
-                .iter()
-                .flatten()
-                .map(|one| row(one, false))
-                .collect(),
+        let (is_one, listed) = match name {
+            Some(name) => (true, vec![strategy(name.as_str(), (*found).as_deref())?]),
+            None => (false, found.iter().flatten().collect()),
         };
+        let rows = listed.iter().map(|one| StrategyRow {
+            name: &one.name,
+            description: &one.description,
+            // Prompts are long.
+            prompt: if is_one { &one.prompt } else { "" },
+        });
+        let strategies = Vec::from_iter(rows);
         Ok(Outcome::rows(strategies.len())
             .charged(context.account())
             .member("strategies", strategies)
@@ -44,14 +46,4 @@ struct StrategyRow<'a> {
     description: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
     prompt: &'a str,
-}
-
-fn row(one: &Strategy, with_prompt: bool) -> StrategyRow<'_> {
-    let (name, description) = (&one.name, &one.description);
-    let prompt = if with_prompt { &one.prompt } else { "" };
-    StrategyRow {
-        name,
-        description,
-        prompt,
-    }
 }

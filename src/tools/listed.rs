@@ -55,10 +55,8 @@ pub(crate) fn take_pattern(
 pub(super) fn strategy<'a>(name: &str, all: Option<&'a [Strategy]>) -> Result<&'a Strategy, Error> {
     let listed = all.unwrap_or_default();
     let taken = names::alike(name, listed.iter().map(|strategy| &*strategy.name));
-    let mut found = listed.iter().filter(|one| taken == Some(&one.name));
-    found
-        .next()
-        .ok_or_else(|| refused(format!("`strategy_name`: {}", no_strategy(name, all))))
+    let found = listed.iter().find(|one| taken == Some(&one.name));
+    found.ok_or_else(|| refused(format!("`strategy_name`: {}", no_strategy(name, all))))
 }
 
 /// Says that Fabric has no strategy of this name, and which are called or described like it.

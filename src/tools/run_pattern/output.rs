@@ -57,9 +57,8 @@ impl Output {
                 self.received += content.chars().count() as u64;
                 let text = match &mut self.thinking {
                     Some(thinking) => {
-                        context
-                            .hold(content.len())
-                            .map_err(|QuotaExceeded| no_room())?;
+                        let held = context.hold(content.len());
+                        held.map_err(|QuotaExceeded| no_room())?;
                         let (text, left_out) = thinking.take(&content);
                         context.release(text.len() + left_out);
                         text

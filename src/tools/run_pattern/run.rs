@@ -97,9 +97,8 @@ impl RunPattern {
 
     /// The patterns, one after the other.
     pub(super) fn patterns(&self) -> impl Iterator<Item = String> {
-        self.steps
-            .iter()
-            .map(|step| step.pattern.as_str().to_owned())
+        let patterns = self.steps.iter().map(|step| step.pattern.as_str());
+        patterns.map(str::to_owned)
     }
 
     /// Begins the run.
