@@ -40,12 +40,13 @@ impl Names {
         self.names.iter().map(String::as_str)
     }
 
-    /// The list as JSON, and the same as a JSON string.
+    /// The list as JSON, and as a JSON string the object whose member `patterns` it is.
     pub(crate) fn json(&self) -> [&str; 2] {
         let written = self.json.get_or_init(|| {
             // Strings always serialise.
             let json = serde_json::to_string(&self.names).unwrap_or_default();
-            let string = serde_json::to_string(&json).unwrap_or_default();
+            let object = format!("{{\"patterns\":{json}}}");
+            let string = serde_json::to_string(&object).unwrap_or_default();
             [json, string]
         });
         written.each_ref().map(String::as_str)
@@ -111,7 +112,10 @@ mod tests {
         assert_eq!(names, ["ä", "b", "aA", ""].into_iter().collect());
         assert_eq!(
             names.json(),
-            [r#"["","aA","b","ä"]"#, r#""[\"\",\"aA\",\"b\",\"ä\"]""#]
+            [
+                r#"["","aA","b","ä"]"#,
+                r#""{\"patterns\":[\"\",\"aA\",\"b\",\"ä\"]}""#
+            ]
         );
         assert!(names.contains("aA") && names.contains("") && !names.contains("a"));
     }

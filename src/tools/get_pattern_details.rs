@@ -55,11 +55,8 @@ fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> To
         false => Some(not_runnable("pattern_name", name)),
     };
     let part = Part::of(&pattern.system_prompt, wanted);
-    let outcome = Outcome {
-        size: Some(("bytes", part.text.len())),
-        ..Outcome::default()
-    };
-    Ok(outcome
+    Ok(Outcome::default()
+        .sized("bytes", part.text.len())
         .member("name", name)
         .member("description", pattern.summary(name))
         .member("system_prompt", part.text)

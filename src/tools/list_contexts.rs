@@ -25,10 +25,7 @@ fn contexts(context: &Arc<Context>) -> ToolResult {
         rows += names.len();
         outcome = outcome.member(what, names).warn(none);
     }
-    Ok(Outcome {
-        size: Some(("rows", rows)),
-        ..outcome
-    })
+    Ok(outcome.sized("rows", rows))
 }
 
 /// The warning where Fabric has no folder of them.

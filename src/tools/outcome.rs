@@ -46,10 +46,13 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// A list or map of `rows` entries.
     pub(super) fn rows(rows: usize) -> Outcome {
-        Outcome {
-            size: Some(("rows", rows)),
-            ..Outcome::default()
-        }
+        Outcome::default().sized("rows", rows)
+    }
+
+    /// Says how much it is.
+    pub(super) fn sized(self, unit: &'static str, size: usize) -> Outcome {
+        let size = Some((unit, size));
+        Outcome { size, ..self }
     }
 
     /// A text, which is the member `name`.
@@ -124,7 +127,7 @@ impl Outcome {
         out.extend(b"}");
     }
 
-    /// The names, as a JSON string that holds JSON, if they are all of the object.
+    /// The object as a JSON string, if the names are all of it.
     fn cached(&self) -> Option<&str> {
         let is_all = self.warnings.is_empty() && self.members.bytes().is_empty();
         let [_, string] = self.patterns.as_ref().filter(|_| is_all)?.json();
@@ -240,12 +243,7 @@ fn write_outcome(
     } else {
         out.extend(br#"{"type":"text","text":"#);
         match cached {
-            Some(string) => {
-                out.extend(br#""{\"patterns\":"#);
-                // Without the quotes of the cached string.
-                out.extend(&string.as_bytes()[1..string.len() - 1]);
-                out.extend(br#"}""#);
-            }
+            Some(string) => out.extend(string.as_bytes()),
             None => jsonrpc::write_json_as_string(out, json),
         }
         out.extend(b"}");
