@@ -103,9 +103,8 @@ impl Run {
 
     /// The current record, or the last known one if the files cannot be read. Never reads the text.
     pub(crate) fn record(&self) -> Arc<Record> {
-        let (folder, known) = match self {
-            Run::Live(live) => return live.record(),
-            Run::Stored(folder, known) => (folder, known),
+        let Run::Stored(folder, known) = self else {
+            return self.known();
         };
         match folder.load(known.id) {
             Ok(record) => Arc::new(record),
@@ -169,7 +168,8 @@ impl Run {
     pub(crate) fn read_chars(&self, mut skip: usize, mut most: usize) -> String {
         let (mut from, mut out) = (0, String::new());
         while most > 0 {
-            let piece = self.read(from, PIECE);
+            // A character has four bytes at most.
+            let piece = self.read(from, PIECE.min(4 * (skip + most)));
             if piece.is_empty() {
                 break;
             }

@@ -34,8 +34,6 @@ const LATEST: usize = 50;
 /// Characters of its output that a run is listed with, and that a query looks at.
 const EXCERPT: usize = 60;
 const SEARCHED: usize = 200;
-/// Bytes of the longest character.
-const WIDEST: usize = 4;
 
 /// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
 const PIECE: usize = 16 << 10;
@@ -90,11 +88,8 @@ fn since(path: &str, text: &str) -> Result<u64, Error> {
     };
     let mut units = [('h', 1), ('d', 24), ('w', 7 * 24)].into_iter();
     let found = units.find_map(ago).or_else(|| time::parse(text));
-    found.ok_or_else(|| {
-        refused(format!(
-            "`{path}` must be a date in UTC, such as 2026-11-30, or how long ago, such as 12h, 2d or 1w."
-        ))
-    })
+    let wanted = "a date in UTC, such as 2026-11-30, or how long ago, such as 12h, 2d or 1w";
+    found.ok_or_else(|| refused(format!("`{path}` must be {wanted}.")))
 }
 
 fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
@@ -116,19 +111,17 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
         };
         let record = run.bare();
         let about = format!("{} {} ", record.patterns.join(" "), record.model);
-        let text = || run.read(0, SEARCHED * WIDEST);
-        has(&about) || has(&(about + Part::of(&text(), (0, SEARCHED)).text))
+        has(&about) || has(&(about + &run.read_chars(0, SEARCHED)))
     };
     let entry = |run: &Run| {
         let record = run.bare();
-        let text = run.read(0, EXCERPT * WIDEST);
         let mut entry = json!({
             "run_id": record.id,
             "status": record.state.name(),
             "patterns": record.patterns,
             "created_at": time::timestamp(record.created),
             "age_seconds": now.saturating_sub(record.created) / 1000,
-            "excerpt": Part::of(&text, (0, EXCERPT)).text,
+            "excerpt": run.read_chars(0, EXCERPT),
         });
         if !record.model.is_empty() {
             entry["model"] = record.model.as_str().into();
@@ -197,9 +190,6 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
             let skip = offset.saturating_sub(chars);
             chars += text.chars().count();
             context.content(DEFAULT_FORMAT, Part::of(&text, (skip, PIECE)).text);
-            if record.bytes <= seen {
-                context.flush();
-            }
         } else if record.state != RunState::Working || left.is_zero() {
             return Ok(());
         }
