@@ -21,6 +21,9 @@ use crate::text::{closest, either, shown};
 
 use super::{refused, within};
 
+/// What was given in a call, or in an object in it: names and values.
+pub(crate) type Given<'a> = &'a [(Cow<'a, str>, Node<'a>)];
+
 /// An argument that was asked for.
 pub(super) struct Argument {
     pub(super) name: &'static str,
@@ -37,7 +40,7 @@ pub(super) struct Arguments<'a> {
     tool: &'static str,
     /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
     prefix: String,
-    given: &'a [(Cow<'a, str>, Node<'a>)],
+    given: Given<'a>,
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
     /// An argument that is not in the schema any more.
@@ -74,7 +77,7 @@ impl<'a> Arguments<'a> {
     pub(super) fn read<T>(
         tool: &'static str,
         prefix: String,
-        given: &'a [(Cow<'a, str>, Node<'a>)],
+        given: Given<'a>,
         read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut arguments = Arguments {
@@ -90,7 +93,7 @@ impl<'a> Arguments<'a> {
     /// What `read` asks for and finds wrong in what is `given`.
     pub(super) fn of<T>(
         tool: &'static str,
-        given: &'a [(Cow<'a, str>, Node<'a>)],
+        given: Given<'a>,
         read: impl FnOnce(&mut Arguments<'a>) -> Result<T, Error>,
     ) -> Arguments<'a> {
         let mut arguments = Arguments {
@@ -378,11 +381,10 @@ impl<'a> Arguments<'a> {
 
     /// Whether an argument, or something in it, was refused.
     pub(super) fn refuses(&self, name: &str) -> bool {
-        let mut refused = self
-            .faults
+        let about = |fault: &Error| fault.argument.clone().unwrap_or_default();
+        self.faults
             .iter()
-            .filter_map(|fault| fault.argument.as_ref());
-        refused.any(|argument| argument.starts_with(name))
+            .any(|fault| about(fault).starts_with(name))
     }
 
     /// Whether an argument has anything in it that is not in the schema any more.

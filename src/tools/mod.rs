@@ -24,7 +24,6 @@ mod prompt;
 mod run_pattern;
 mod run_result;
 
-use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,11 +34,11 @@ use crate::account::Resource;
 pub(crate) use crate::config::Policy;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
-use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{ResultWriter, Revision, jsonrpc};
 use crate::text::wrapped;
 use crate::{logging, metrics};
 
-use arguments::Arguments;
+use arguments::{Arguments, Given};
 pub(crate) use context::{
     Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, reserve_slots,
 };
@@ -125,17 +124,13 @@ impl Tool {
         self.name == run_pattern::TOOL.name && !self.read_only
     }
 
-    /// Checks `arguments` and prepares the call.
+    /// Checks what was `given` and prepares the call.
     ///
     /// # Errors
     /// `invalid-request`, naming the argument, what was wrong with it and what is allowed.
-    pub(crate) fn prepare(
-        &self,
-        arguments: &[(Cow<'_, str>, Node<'_>)],
-        policy: &Policy,
-    ) -> Result<Prepared, Error> {
-        Arguments::read(self.name, String::new(), arguments, |arguments| {
-            (self.declare)(arguments, policy)
+    pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Result<Prepared, Error> {
+        Arguments::read(self.name, String::new(), given, |all| {
+            (self.declare)(all, policy)
         })
     }
 
@@ -279,7 +274,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::protocol::Inbound;
+    use crate::protocol::{Inbound, Node};
 
     /// The refusal of these arguments.
     fn refusal(tool: &Tool, arguments: &Value) -> Error {

@@ -3,7 +3,6 @@
 //! A single run needs at most the lists that its names come from. A chain is checked as a whole, so that it does not
 //! fail half-way for a reason that could be known.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +11,7 @@ use crate::fabric::{
     Cause, Chat, Error, Kind, Models, Name, Names, Pattern, Route, lacks_nothing, not_found,
     template,
 };
-use crate::protocol::Node;
-use crate::tools::arguments::{PATTERN, VARIABLES};
+use crate::tools::arguments::{Given, PATTERN, VARIABLES};
 use crate::tools::list_contexts::no_folder;
 use crate::tools::listed::{alike, no_strategy, not_listed, take, unless_cancelled};
 use crate::tools::{Arguments, Backend, Context, refused, within};
@@ -117,7 +115,8 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     }
     // The pattern may not exist; the names are read only after a failure.
     let mut error = fabric.or_not_found(&step.pattern, error, &context.wait());
-    if !is_vague(&error) || error.retry_after.is_some() {
+    let is_vague = matches!(error.kind, Kind::FabricInternal | Kind::ApiError);
+    if !is_vague || error.retry_after.is_some() {
         return error;
     }
     // Fabric's words in every language, with nothing after one or both.
@@ -146,11 +145,6 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     error
 }
 
-/// Whether this error from Fabric leaves open what is wrong.
-fn is_vague(error: &Error) -> bool {
-    matches!(error.kind, Kind::FabricInternal | Kind::ApiError)
-}
-
 /// The refusal of a step without a value for each variable of its cached pattern.
 fn known_lack(step: &Chat, backend: &Backend) -> Option<Error> {
     let latest = backend.catalog.latest()?;
@@ -159,7 +153,7 @@ fn known_lack(step: &Chat, backend: &Backend) -> Option<Error> {
 }
 
 /// What is wrong with the pattern in refused arguments, as far as that is known without asking Fabric.
-pub(crate) fn known_fault(given: &[(Cow<'_, str>, Node<'_>)], backend: &Backend) -> Option<Error> {
+pub(crate) fn known_fault(given: Given<'_>, backend: &Backend) -> Option<Error> {
     let mut step = Chat::new(Name::default(), String::new());
     Arguments::of(TOOL.name, given, |all| {
         (step.pattern, step.variables) = (all.pattern(PATTERN), all.variables(VARIABLES));
@@ -233,7 +227,7 @@ fn models(
         })));
         return Ok(());
     };
-    let all = models.models.iter().map(String::as_str).collect();
+    let all = models.models.iter().collect();
     // The operator's spelling of an allowed one stays.
     let is_free = context.backend.policy.allowed_models.is_empty();
     for (i, step) in steps.iter_mut().enumerate() {
@@ -287,19 +281,16 @@ fn unknown_model(
 ) -> Option<(&'static str, String)> {
     let (model, vendor, vendors) = (&*step.model, &*step.vendor, &models.vendors);
     let all = models.models.iter().chain(vendors.values().flatten());
-    let all: Names = all.map(String::as_str).collect();
+    let all: Names = all.collect();
     // Fabric lists none while it is still asking the vendors.
     if all.is_empty() || vendor.eq_ignore_ascii_case(UNLISTED_VENDOR) {
         return None;
     }
     let (known, of) = match vendors.iter().find(|(known, _)| is_it(known, vendor)) {
-        Some((name, known)) => (
-            known.iter().map(String::as_str).collect(),
-            format!(" of the vendor {name}"),
-        ),
+        Some((name, known)) => (known.iter().collect(), format!(" of the vendor {name}")),
         None if vendor.is_empty() => (all, String::new()),
         None => {
-            let known = vendors.keys().map(String::as_str).collect();
+            let known = vendors.keys().collect();
             return Some(("vendor_name", not_listed("vendor", vendor, "", &known, "")));
         }
     };
