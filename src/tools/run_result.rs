@@ -40,17 +40,15 @@ pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
 
 /// Stores the end of a run, and what its steps used.
 pub(super) fn finish(run: &RunWriter, result: ToolResult, usage: Option<Usage>, request_id: &str) {
-    let (end, report) = match result {
-        Ok(outcome) => (RunState::Completed, outcome.report),
-        Err(failure) => failed(failure, run.run().record().bytes > 0, request_id),
-    };
     let usage = usage.map(|usage| json!(usage));
-    run.finish(end, RunReport { usage, ..report });
-}
-
-/// The end of a run that failed; `has_text`: what had arrived of its result is stored already.
-fn failed(mut failure: Failure, has_text: bool, request_id: &str) -> (RunState, RunReport) {
-    if has_text {
+    let mut failure = match result {
+        Err(failure) => failure,
+        Ok(Outcome { report, .. }) => {
+            return run.finish(RunState::Completed, RunReport { usage, ..report });
+        }
+    };
+    // What had arrived of the result is the run's text already.
+    if run.run().record().bytes > 0 {
         failure.partial.pop();
     }
     let error = failure.error;
@@ -59,6 +57,7 @@ fn failed(mut failure: Failure, has_text: bool, request_id: &str) -> (RunState, 
         _ => RunState::Failed,
     };
     let report = RunReport {
+        usage,
         error: Some(RunError {
             kind: error.kind.name().to_owned(),
             detail: error.detail,
@@ -68,7 +67,7 @@ fn failed(mut failure: Failure, has_text: bool, request_id: &str) -> (RunState, 
         request_id: Some(request_id.to_owned()),
         ..RunReport::default()
     };
-    (end, report)
+    run.finish(end, report);
 }
 
 /// Why a run failed.
@@ -109,6 +108,9 @@ pub(crate) fn result(
             }
         }
     };
+    if let (Some(error), None) = (&error, part) {
+        return Err(failed(error.clone()));
+    }
     let all = run.chars() as usize;
     let (offset, most) = part.unwrap_or((0, report.max_chars.unwrap_or(MAX_RUN_OUTPUT)));
     // More text may arrive in the meantime.
@@ -116,11 +118,7 @@ pub(crate) fn result(
     // The text, and the record, which may just have been read from its file.
     let bytes = most.saturating_mul(4).min(record.bytes as usize) + record.rest();
     let memory = account.take(Resource::Memory, bytes);
-    let memory = match (error.clone().filter(|_| part.is_none()), memory) {
-        (Some(error), _) => return Err(failed(error)),
-        (None, Err(QuotaExceeded)) => return Err(failed(no_room())),
-        (None, Ok(memory)) => memory,
-    };
+    let memory = memory.map_err(|QuotaExceeded| failed(no_room()))?;
     let silence = silence(run.silence(), backend.fabric.settings.idle_timeout)
         .map(|told| told + " fabric_cancel_run stops it.");
     let text = run.read_chars(offset, most);
