@@ -157,10 +157,8 @@ pub(crate) fn reserve_slots(
     account: &Account,
     what: Resource,
 ) -> Result<(Reservation, Reservation), Error> {
-    let has_most = account
-        .most(what)
-        .is_some_and(|most| account.held(what) >= most);
     let slot = account.take(what, 1);
+    let has_most = reached(account, what).is_some();
     let slot = slot.or_else(|full| match has_most && !account.is_alone() {
         true => Err(full),
         false => account.take(Resource::Queue, 1),
@@ -169,10 +167,15 @@ pub(crate) fn reserve_slots(
     both.map_err(|QuotaExceeded| busy(account, what))
 }
 
+/// The most that one caller may have, if the caller has that.
+fn reached(account: &Account, what: Resource) -> Option<usize> {
+    let most = account.most(what);
+    most.filter(|most| account.held(what) >= *most)
+}
+
 /// There is no place for another call.
 fn busy(account: &Account, what: Resource) -> Error {
-    let most = account.most(what);
-    let why = match most.filter(|most| account.held(what) >= *most) {
+    let why = match reached(account, what) {
         None => format!(
             "Too many calls are running and waiting already.{}",
             account.holding(what)
