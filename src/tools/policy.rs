@@ -86,10 +86,9 @@ impl Policy {
         let all = || self.allowed_models.iter().map(String::as_str);
         let same = all().find(|allowed| allowed.eq_ignore_ascii_case(&chat.model));
         let Some(allowed) = same.or_else(|| names::alike(&chat.model, all())) else {
+            let (model, allowed) = (&chat.model, self.allowed_models.join(", "));
             let detail = format!(
-                "`{field}`: the model {} may not be run on this server; allowed: {} (--allow-model).",
-                chat.model,
-                self.allowed_models.join(", ")
+                "`{field}`: the model {model} may not be run on this server; allowed: {allowed} (--allow-model)."
             );
             return Err(refused(detail).about(field));
         };
@@ -120,20 +119,16 @@ impl Policy {
     fn refusal(&self, pattern: &str) -> Option<String> {
         let listed = |list: &[String]| list.iter().any(|other| names::is_same(pattern, other));
         if listed(&self.denied) {
-            Some(format!(
-                "the pattern {pattern} is denied on this server (--deny-pattern)."
-            ))
-        } else if names::is_same(pattern, WRITES_FILES)
-            && !self.patterns_only
-            && !listed(&self.allowed)
-        {
-            Some(format!(
+            let why = "is denied on this server (--deny-pattern).";
+            return Some(format!("the pattern {pattern} {why}"));
+        }
+        let may_write = self.patterns_only || listed(&self.allowed);
+        (names::is_same(pattern, WRITES_FILES) && !may_write).then(|| {
+            format!(
                 "{WRITES_FILES} writes files on the Fabric host, so it is refused unless the \
                  operator starts fabric-mcp with --allow-pattern {WRITES_FILES}."
-            ))
-        } else {
-            None
-        }
+            )
+        })
     }
 }
 

@@ -20,17 +20,16 @@ pub(crate) fn prompt(
     variables: &BTreeMap<String, String>,
     strategy_name: &str,
 ) -> Result<String, Error> {
+    let (fabric, wait) = (&context.backend.fabric, &context.wait());
     let before = match strategy_name {
         "" => String::new(),
-        name => {
-            let all = context.backend.fabric.strategies(&context.wait())?;
-            strategy(name, all.as_deref())?.prompt.clone()
-        }
+        name => strategy(name, fabric.strategies(wait)?.as_deref())?
+            .prompt
+            .clone(),
     };
-    let fabric = &context.backend.fabric;
-    let rendered = fabric.apply(pattern, input, variables, &context.wait())?;
+    let rendered = fabric.apply(pattern, input, variables, wait)?.system_prompt;
     Ok(match before.trim() {
-        "" => rendered.system_prompt,
-        before => format!("{before}\n{}", rendered.system_prompt),
+        "" => rendered,
+        before => format!("{before}\n{rendered}"),
     })
 }

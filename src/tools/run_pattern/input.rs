@@ -172,13 +172,11 @@ fn meant(text: &str) -> Option<Thing> {
     let found = text.split_whitespace().filter_map(thing).max()?;
     let words = |text| str::split_whitespace(text).filter(|word| thing(word).is_none());
     // The list that each word is in.
-    let lists = words(text).map(
-        |word| match word.trim_matches(is_mark).to_lowercase().as_str() {
-            "" => Some(AROUND),
-            word => (VERBS..=AROUND).find(|list| is_listed(*list, word)),
-        },
-    );
-    let lists = Vec::from_iter(lists);
+    let list = |word: &str| match word.trim_matches(is_mark).to_lowercase().as_str() {
+        "" => Some(AROUND),
+        word => (VERBS..=AROUND).find(|list| is_listed(*list, word)),
+    };
+    let lists = Vec::from_iter(words(text).map(list));
     let is_only = lists.iter().all(Option::is_some);
     let first = lists.iter().find(|list| **list != Some(AROUND));
     let begins = |list| first == Some(&Some(list)) || lists.contains(&Some(UNSPACED));
