@@ -249,12 +249,8 @@ fn column(name: &str) -> String {
 /// Reads the whole lines of a file up to its end, and says how many bytes they are.
 pub(super) fn lines(file: File, mut each: impl FnMut(LedgerLine<'_>)) -> u64 {
     let (mut file, mut line, mut read) = (BufReader::new(file), Vec::new(), 0);
-    while (&mut file)
-        .take(MAX_LINE)
-        .read_until(b'\n', &mut line)
-        .is_ok()
-        && (line.ends_with(b"\n") || line.len() as u64 == MAX_LINE)
-    {
+    let mut next = |line: &mut Vec<u8>| file.by_ref().take(MAX_LINE).read_until(b'\n', line);
+    while next(&mut line).is_ok() && (line.ends_with(b"\n") || line.len() as u64 == MAX_LINE) {
         if let Some(line) = str::from_utf8(&line).ok().and_then(LedgerLine::parse) {
             each(line);
         }

@@ -79,9 +79,8 @@ impl Language {
     /// Whether a query in lower case has words of another language.
     pub(super) fn is_foreign(&self, words: &[String]) -> bool {
         words.iter().any(|word| {
-            !word.is_ascii()
-                || self.foreign_ignored.contains(word.as_str())
-                    && !self.ignored.contains(word.as_str())
+            let is_in = |list: &HashSet<&str>| list.contains(word.as_str());
+            !word.is_ascii() || is_in(&self.foreign_ignored) && !is_in(&self.ignored)
         })
     }
 

@@ -96,13 +96,10 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
         if is_fenced {
             continue;
         }
-        let line = line
-            .trim_start_matches(|c: char| !c.is_alphabetic())
-            .replace(['*', '`', '_'], "");
-        for sentence in line
-            .split_inclusive(". ")
-            .flat_map(|part| part.split_inclusive(['。', '！', '？']))
-        {
+        let line = line.trim_start_matches(|c: char| !c.is_alphabetic());
+        let line = line.replace(['*', '`', '_'], "");
+        let parts = line.split_inclusive(". ");
+        for sentence in parts.flat_map(|part| part.split_inclusive(['。', '！', '？'])) {
             let sentence = sentence.trim();
             let lower = sentence.to_lowercase();
             if sentence.is_empty() || BOILERPLATE.iter().any(|phrase| lower.contains(phrase)) {

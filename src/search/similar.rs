@@ -30,10 +30,8 @@ pub(crate) fn skill_names<'a>(
             room.trim_end_matches('-').to_owned() + &suffix
         };
         let mut all = iter::once(wanted.clone()).chain((2..).map(numbered));
-        skills.extend(
-            all.find(|skill| taken.insert(skill.clone()))
-                .map(|skill| (name, skill)),
-        );
+        let free = all.find(|skill| taken.insert(skill.clone()));
+        skills.extend(free.map(|skill| (name, skill)));
     }
     skills
 }
@@ -84,70 +82,28 @@ const ACRONYMS: &str = "AI API ASCII CFP CSS CSV CTF CV DIY DSRP GitHub HackerOn
 /// The text with an initial capital.
 pub(super) fn capitalised(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(chars).collect()
-    })
+    let first = chars.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(chars).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mapped(names: &[&str]) -> Vec<(String, String)> {
-        skill_names(names.iter().copied())
-            .into_iter()
-            .map(|(name, skill)| (name.to_owned(), skill))
-            .collect()
-    }
-
-    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs
-            .iter()
-            .map(|(name, skill)| ((*name).to_owned(), (*skill).to_owned()))
-            .collect()
-    }
-
     #[test]
-    fn names_become_kebab_case() {
-        let expected = [
-            ("_a__b- -c_", "a-b-c"),
-            ("summarize_pull-requests", "summarize-pull-requests"),
-            ("v1.2", "v1-2"),
-            ("Ärger_Über-x", "arger-uber-x"),
-        ];
-        let found = mapped(&[
-            "summarize_pull-requests",
-            "_a__b- -c_",
-            "v1.2",
-            "Ärger_Über-x",
-        ]);
-        assert_eq!(found, pairs(&expected));
-    }
-
-    #[test]
-    fn names_without_such_letters_are_omitted() {
-        let found = mapped(&["漢字", "_", "", "漢字 a"]);
-        assert_eq!(found, pairs(&[("漢字 a", "a")]));
-    }
-
-    #[test]
-    fn clashes_get_a_number_and_exact_names_come_first() {
-        let names = ["A b", "a_b", "a-b", "a b", "a-b-2"];
-        let expected = [
-            ("A b", "a-b-3"),
-            ("a b", "a-b-4"),
-            ("a-b", "a-b"),
-            ("a-b-2", "a-b-2"),
-            ("a_b", "a-b-5"),
-        ];
-        let mut reversed = names;
-        reversed.reverse();
-        assert_eq!(mapped(&names), mapped(&reversed));
-        assert_eq!(mapped(&names).len(), expected.len());
-        let skills: BTreeSet<String> = mapped(&names).into_iter().map(|(_, skill)| skill).collect();
-        assert_eq!(skills.len(), names.len());
-        assert_eq!(skill_names(names)["a-b"], "a-b");
-        assert_eq!(skill_names(names)["a-b-2"], "a-b-2");
+    fn names_become_kebab_case_and_clashes_get_a_number_after_exact_names() {
+        let all = "_a__b- -c_=a-b-c|summarize_pull-requests=summarize-pull-requests|v1.2=v1-2|\
+                   Ärger_Über-x=arger-uber-x|漢字=|_=|=|漢字 d=d|\
+                   a-b=a-b|a-b-2=a-b-2|a_b=a-b-3|A b=a-b-4|a b=a-b-5";
+        let pairs = all.split('|').filter_map(|pair| pair.split_once('='));
+        let names = pairs.clone().map(|(name, _)| name);
+        let named = pairs.filter(|(_, skill)| !skill.is_empty());
+        let expected: BTreeMap<_, _> = named.map(|(name, skill)| (name, skill.into())).collect();
+        assert_eq!(skill_names(names.clone()), expected);
+        assert_eq!(
+            skill_names(Vec::from_iter(names).into_iter().rev()),
+            expected
+        );
     }
 
     #[test]

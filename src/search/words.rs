@@ -35,9 +35,8 @@ pub(super) fn runs(text: &str) -> Vec<&str> {
             }
             let mut rest = part;
             while let Some(first) = rest.chars().next() {
-                let end = rest
-                    .find(|c| is_unspaced(c) != is_unspaced(first))
-                    .unwrap_or(rest.len());
+                let is_other = |c| is_unspaced(c) != is_unspaced(first);
+                let end = rest.find(is_other).unwrap_or(rest.len());
                 let (run, after) = rest.split_at(end);
                 found.push(run);
                 rest = after;
