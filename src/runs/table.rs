@@ -204,8 +204,7 @@ impl Runs {
         record.created = clock.today();
         record.updated = record.created;
         let folder = self.folder.clone();
-        let live = LiveRun::new(record, folder, account, clock.clone());
-        let live = Arc::new(live);
+        let live = Arc::new(LiveRun::new(record, folder, account, clock.clone()));
         let (began, ended) = (self.now(), None);
         let entry = RunEntry {
             run: Run::Live(live.clone()),
@@ -243,10 +242,9 @@ impl Runs {
     fn charge_kept(
         &self,
         id: RunId,
-        size: (usize, bool),
+        (bytes, is_promised): (usize, bool),
         anew: bool,
     ) -> Result<bool, QuotaExceeded> {
-        let (bytes, is_promised) = size;
         loop {
             let mut entries = self.entries();
             let is_due = |entry: &&mut RunEntry| anew || entry.is_kept();
