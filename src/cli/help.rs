@@ -1,9 +1,9 @@
 //! The texts of `--help` and `--version`: lines of 80 characters at most.
 
 use super::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
-use super::topics::{self, TOPICS, Topic, topic_names};
+use super::topics::{self, TOPICS, Topic, list, topic_names};
 use super::{ExitReason, unknown};
-use crate::text::{WIDTH, wrapped};
+use crate::text::wrapped;
 
 /// How both texts begin.
 const HEAD: &str = include_str!("head.txt");
@@ -15,37 +15,41 @@ pub(super) const VERSION: &str = concat!("fabric-mcp ", env!("CARGO_PKG_VERSION"
 
 /// What `--help` prints, or `-h` on one screen, or `--help TOPIC`. Ends with a line end.
 pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, ExitReason> {
-    let word = match words {
-        [] => return Ok(if is_short { short() } else { full() }),
+    let text = match words {
+        [] if is_short => short(),
+        [] => full(),
         [topic, code, ..] if topic == "problems" => {
             let rows = topics::problem(code);
             if rows.is_empty() {
                 let why = "is not a code of --check";
                 return Err(unknown("--help problems", code, why, topics::codes()));
             }
-            return Ok(rows
-                .iter()
-                .map(|(what, fix)| described(what, fix))
-                .collect());
+            list(rows)
         }
-        [topic, ..] => topic,
+        [word, ..] => {
+            let names = TOPICS.iter().map(|topic| topic.name).collect();
+            let found = TOPICS.iter().find(|topic| topic.name == word);
+            let found = found.ok_or_else(|| unknown("--help", word, "is not a topic", names));
+            about(found?)
+        }
     };
-    let names = TOPICS.iter().map(|topic| topic.name).collect();
-    let found = TOPICS.iter().find(|topic| topic.name == word);
-    found
-        .map(about)
-        .ok_or_else(|| unknown("--help", word, "is not a topic", names))
+    Ok(fitted(&text))
+}
+
+/// The text for a terminal: a long line goes on below its beginning.
+fn fitted(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let words = line.trim_start();
+        let indent = line.len() - words.len();
+        format!("{:indent$}{}\n", "", wrapped(words, indent))
+    });
+    lines.collect()
 }
 
 fn short() -> String {
-    let more = format!(
-        "More: --help, or --help TOPIC, where TOPIC is one of {}.",
-        topic_names(", ")
-    );
+    let (title, topics) = (title(), topic_names(", "));
     format!(
-        "{}\n{HEAD}\n{FIRST_FLAGS}\n{}\n",
-        title(),
-        wrapped(&more, 0)
+        "{title}\n{HEAD}\n{FIRST_FLAGS}\nMore: --help, or --help TOPIC, where TOPIC is one of {topics}."
     )
 }
 
@@ -54,20 +58,15 @@ fn title() -> String {
 }
 
 fn full() -> String {
-    let mut text = format!("{}\n{HEAD}", title());
-    text.extend(SECTIONS.map(flags_of));
-    text.push_str("\nVariables without a flag:\n");
-    text.extend(VARIABLES.iter().map(|(name, help)| described(name, help)));
-    let more = format!(
-        "More: fabric-mcp --help TOPIC, where TOPIC is one of {}.",
-        topic_names(", ")
+    let (title, topics) = (title(), topic_names(", "));
+    let (flags, variables) = (
+        SECTIONS.map(flags_of).concat(),
+        list(VARIABLES.iter().copied()),
     );
-    text.push_str(&format!(
-        "\n{}\n\n{}\n",
-        wrapped(PRECEDENCE, 0),
-        wrapped(&more, 0)
-    ));
-    text
+    format!(
+        "{title}\n{HEAD}{flags}\nVariables without a flag:\n{variables}\n\n{PRECEDENCE}\n\n\
+         More: fabric-mcp --help TOPIC, where TOPIC is one of {topics}."
+    )
 }
 
 /// How flags and variables go together.
@@ -76,31 +75,17 @@ pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty
     a switch on with true.";
 
 fn about(topic: &Topic) -> String {
-    let mut text = format!("{}\n\n", topic.title());
-    for line in topic.text().lines() {
-        let indent = line.len() - line.trim_start().len();
-        let line = match line.chars().count() > WIDTH {
-            true => &format!("{:indent$}{}", "", wrapped(line.trim_start(), indent)),
-            false => line,
-        };
-        text += &format!("{line}\n");
-    }
-    text.extend(topic.section.map(flags_of));
-    text
-}
-
-/// A term and, below it, what it means.
-fn described(term: &str, meaning: &str) -> String {
-    let (term, meaning) = (wrapped(term, 2), wrapped(meaning, 10));
-    format!("  {term}\n          {meaning}\n")
+    let flags = topic.section.map(flags_of).unwrap_or_default();
+    format!("{}\n\n{}{flags}", topic.title(), topic.text())
 }
 
 fn flags_of(section: &str) -> String {
     let flags = FLAGS.iter().filter(|flag| flag.section == section);
-    format!("\n{section}:\n{}", flags.map(entry).collect::<String>())
+    format!("\n{section}:\n{}\n", list(flags.map(entry)))
 }
 
-fn entry(flag: &Flag) -> String {
+/// How a flag is written, and what it does.
+fn entry(flag: &Flag) -> (String, String) {
     let mut term = flag.dashed().join(", ");
     if flag.takes_value() {
         term.push(' ');
@@ -116,18 +101,20 @@ fn entry(flag: &Flag) -> String {
     if !flag.default.is_empty() {
         help.push_str(&format!(" [default: {}]", flag.default));
     }
-    described(&term, &help)
+    (term, help)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::flags::by_long;
+    use crate::text::WIDTH;
 
     /// Every text, as it fits on a terminal.
     fn all() -> Vec<String> {
         let topics = TOPICS.iter().map(about);
-        [short(), full()].into_iter().chain(topics).collect()
+        let all = [short(), full()].into_iter().chain(topics);
+        all.map(|text| fitted(&text)).collect()
     }
 
     #[test]
@@ -140,7 +127,8 @@ mod tests {
             );
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text}");
         }
-        assert!(short().lines().count() <= 25, "a screenful\n{}", short());
+        let short = fitted(&short());
+        assert!(short.lines().count() <= 25, "a screenful\n{short}");
     }
 
     fn is_choice(word: &str) -> bool {
@@ -175,7 +163,9 @@ mod tests {
     #[test]
     fn texts_name_flags_and_choices_that_exist() {
         let readme = include_str!("../../README.md");
-        let topics = TOPICS.iter().map(|topic| (topic.name, about(topic)));
+        let topics = TOPICS
+            .iter()
+            .map(|topic| (topic.name, fitted(&about(topic))));
         for (file, text) in topics.chain([("README.md", readme.to_owned())]) {
             let commands = text.lines();
             let commands = commands.filter_map(|line| line.split_once("fabric-mcp -"));
@@ -212,7 +202,7 @@ mod tests {
 
     #[test]
     fn entries_read_like_this() {
-        let text = full();
+        let text = fitted(&full());
         for entry in [
             "  --port PORT [FABRIC_MCP_PORT]\n          Port to listen on (http and sse); 0 takes a free one [default: 8000]\n",
             "  --path, --mcp-path PATH [FABRIC_MCP_PATH]\n",
@@ -225,7 +215,7 @@ mod tests {
             assert!(text.contains(entry), "{entry}{text}");
         }
         let topic = TOPICS.iter().find(|topic| topic.name == "network").unwrap();
-        let topic = about(topic);
+        let topic = fitted(&about(topic));
         for part in [
             "Serving a network\n\n    fabric-mcp --transport http --port 8000\n\n--transport http serves any",
             "\n    fabric-mcp --transport http --host 0.0.0.0",

@@ -1,5 +1,7 @@
 //! The topics of `--help TOPIC` and the man page: the files in `topics`, with values from the code in their holes.
 
+use std::fmt::Display;
+
 use super::flags::{FABRIC, FLAGS, HTTP, RUNS, SERVER};
 use crate::clients::CLIENTS;
 use crate::config;
@@ -133,11 +135,10 @@ fn open(template: &str) -> String {
     })
 }
 
-/// Terms as a file has them.
-fn list(rows: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> String {
+/// Terms, and below each what it means, as a file has them.
+pub(super) fn list(rows: impl IntoIterator<Item = (impl Display, impl Display)>) -> String {
     let rows = rows.into_iter();
-    let rows =
-        rows.map(|(term, meaning)| format!("  {}\n          {}", term.as_ref(), meaning.as_ref()));
+    let rows = rows.map(|(term, meaning)| format!("  {term}\n          {meaning}"));
     rows.collect::<Vec<_>>().join("\n")
 }
 
