@@ -10,21 +10,12 @@ use crate::tools::TOOLS;
 /// The completion of this shell: `bash` 3.2 and later, with or without the package bash-completion, `zsh`'s own system,
 /// or `fish`.
 pub(super) fn complete(shell: &str) -> String {
-    let (text, rows) = match shell {
-        "bash" => (
-            include_str!("complete.bash"),
-            FLAGS.iter().map(bash).collect(),
-        ),
-        "zsh" => (
-            include_str!("complete.zsh"),
-            FLAGS.iter().flat_map(zsh).collect(),
-        ),
-        _ => (
-            include_str!("complete.fish"),
-            FLAGS.iter().map(fish).collect(),
-        ),
+    let (text, row): (_, fn(&Flag) -> String) = match shell {
+        "bash" => (include_str!("complete.bash"), bash),
+        "zsh" => (include_str!("complete.zsh"), zsh),
+        _ => (include_str!("complete.fish"), fish),
     };
-    let rows: String = rows;
+    let rows: String = FLAGS.iter().map(row).collect();
     let names: Vec<String> = FLAGS.iter().flat_map(Flag::dashed).collect();
     let holes = [
         ("@ROWS@", &*rows),
@@ -45,7 +36,7 @@ fn bash(flag: &Flag) -> String {
     }
 }
 
-fn zsh(flag: &Flag) -> Vec<String> {
+fn zsh(flag: &Flag) -> String {
     let mut help = flag.help.replace('\\', "\\\\");
     for special in ["[", "]", ":"] {
         help = help.replace(special, &format!("\\{special}"));

@@ -28,9 +28,8 @@ pub(super) fn page() -> String {
         let parts = parts.trim_start_matches(".PP\n");
         format!(".SH {}\n{parts}", topic.title().to_ascii_uppercase())
     });
-    let variables = VARIABLES
-        .iter()
-        .map(|(name, help)| term(name, &format!("{help}.")));
+    let variables = VARIABLES.iter();
+    let variables = variables.map(|(name, help)| term(name, &format!("{help}.")));
     let home = |name: &str| (name == "HOME").then(|| "~".into());
     let files = CLIENTS.iter().filter_map(|client| {
         let file = client.file("linux", &home)?;
@@ -40,18 +39,17 @@ pub(super) fn page() -> String {
         Some(format!(".TP\n.B {file}\n{servers}"))
     });
     let crates = CRATES.lines().map(|line| format!(".br\n{}", text(line)));
-    filled(
-        TEXT,
-        &[
-            ("@VERSION@", env!("CARGO_PKG_VERSION")),
-            ("@PRECEDENCE@", &text(cli::PRECEDENCE)),
-            ("@OPTIONS@", &options.concat()),
-            ("@TOPICS@", &topics.collect::<String>()),
-            ("@VARIABLES@", &variables.collect::<String>()),
-            ("@FILES@", &files.collect::<String>()),
-            ("@CRATES@", crates.collect::<String>().trim_end()),
-        ],
-    )
+    let crates: String = crates.collect();
+    let holes = [
+        ("@VERSION@", env!("CARGO_PKG_VERSION")),
+        ("@PRECEDENCE@", &text(cli::PRECEDENCE)),
+        ("@OPTIONS@", &options.concat()),
+        ("@TOPICS@", &topics.collect::<String>()),
+        ("@VARIABLES@", &variables.collect::<String>()),
+        ("@FILES@", &files.collect::<String>()),
+        ("@CRATES@", crates.trim_end()),
+    ];
+    filled(TEXT, &holes)
 }
 
 /// A line of text.
@@ -86,10 +84,8 @@ fn part(part: &str) -> String {
 }
 
 fn option(flag: &Flag) -> String {
-    let names = flag.dashed();
-    let names = names
-        .iter()
-        .map(|name| format!("\\fB{}\\fR", escaped(name)));
+    let names = flag.dashed().into_iter();
+    let names = names.map(|name| format!("\\fB{}\\fR", escaped(&name)));
     let mut tag = names.collect::<Vec<_>>().join(", ");
     if !flag.placeholder.is_empty() {
         let blank = if flag.takes_value() { " " } else { "" };

@@ -5,7 +5,6 @@
 //! Compose, which are written into a file. Not in scope: installing them.
 
 mod completions;
-mod compose;
 mod man;
 mod skill_files;
 mod unit;
@@ -13,12 +12,14 @@ mod unit;
 pub(crate) use skill_files::write as write_skills;
 
 use std::env::consts::OS;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use crate::access;
 use crate::cli::Generate;
 use crate::clients::{self, CLIENTS};
-use crate::config::Env;
+use crate::config::{AUTH_TOKEN, Env};
+use crate::os::files::create_private;
 
 /// A text with its holes filled, one after the other: the value of the last cannot have any.
 fn filled(text: &str, holes: &[(&str, &str)]) -> String {
@@ -86,7 +87,7 @@ fn file(name: &str, word: Option<&str>, program: &Path) -> Result<String, String
         "systemd-unit" => unit::unit(program, false)?,
         "systemd-template" => unit::unit(program, true)?,
         "sysusers" => include_str!("sysusers.conf").to_owned(),
-        "compose" => compose::compose(word)?,
+        "compose" => compose(word)?,
         "kubernetes" => {
             let image = clients::quoted(word.unwrap_or("registry.example/fabric-mcp@sha256:..."));
             let holes = [("@TOKEN@", &*access::token()), ("@IMAGE@", &image)];
@@ -95,6 +96,27 @@ fn file(name: &str, word: Option<&str>, program: &Path) -> Result<String, String
         "prometheus" => include_str!("prometheus.yml").to_owned(),
         _ => unreachable!("a test makes every choice of the flag"),
     })
+}
+
+/// The services of Docker Compose, Fabric and this server before it; and if `secrets` are given, a file of that path with a new token.
+///
+/// # Errors
+/// The file exists already or cannot be written; nothing has changed.
+fn compose(secrets: Option<&str>) -> Result<String, String> {
+    if let Some(file) = secrets {
+        let token = format!("{AUTH_TOKEN}={}\n", access::token());
+        let created = create_private(Path::new(file), &token, |_| Ok(()));
+        created.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => format!(
+                "{file} is there already, and clients may use its token; give another name, or take it away first"
+            ),
+            _ => format!("{file} cannot be written: {error}; give a file in a folder of yours"),
+        })?;
+    }
+    // A string of JSON is one of YAML, in which $ begins a variable of Compose.
+    let file = clients::quoted(secrets.unwrap_or("fabric-mcp.env")).replace('$', "$$");
+    let text = include_str!("compose.yaml");
+    Ok(filled(text, &[("@SECRETS@", &file)]))
 }
 
 /// Every client with the file it reads its servers from.

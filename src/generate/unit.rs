@@ -37,32 +37,25 @@ pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> 
     };
     let command = command(program)?;
     let is_hidden = HIDDEN.iter().any(|folder| program.starts_with(folder));
-    Ok(filled(
-        TEXT,
-        &[
-            ("@ABOUT@", about),
-            ("@HIDDEN@", if is_hidden { IS_HIDDEN } else { "" }),
-            ("@ON@", on),
-            ("@PORT@", port),
-            ("@INSTANCE@", settings),
-            ("@PROGRAM@", &command),
-        ],
-    ))
+    let holes = [
+        ("@ABOUT@", about),
+        ("@HIDDEN@", if is_hidden { IS_HIDDEN } else { "" }),
+        ("@ON@", on),
+        ("@PORT@", port),
+        ("@INSTANCE@", settings),
+        ("@PROGRAM@", &*command),
+    ];
+    Ok(filled(TEXT, &holes))
 }
 
 /// A path as `ExecStart=` takes it. systemd runs no program whose path has a quote, a backslash or a control character,
 /// and a `$` is a variable in one place of the line and itself in another.
 fn command(program: &Path) -> Result<String, String> {
-    let path = program
-        .to_str()
-        .filter(|path| !path.contains(|c: char| c.is_control() || "\"'\\$".contains(c)));
-    let Some(path) = path else {
-        return Err(format!(
-            "systemd starts no program at {program:?}; move it to where the path has only usual \
-             characters, such as /usr/local/bin"
-        ));
-    };
-    let path = path.replace('%', "%%");
+    let is_refused = |c: char| c.is_control() || "\"'\\$".contains(c);
+    let path = program.to_str().filter(|path| !path.contains(is_refused));
+    let why = "move it to where the path has only usual characters, such as /usr/local/bin";
+    let refused = || format!("systemd starts no program at {program:?}; {why}");
+    let path = path.ok_or_else(refused)?.replace('%', "%%");
     Ok(match path.contains(char::is_whitespace) {
         true => format!("\"{path}\""),
         false => path,
