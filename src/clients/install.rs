@@ -74,19 +74,17 @@ pub(crate) fn run(
     let launch = asked.launch.as_ref();
     let made = launch.map(|launch| client.entry(program, launch));
     let entry = made.clone().map(|made| filled_in(made, ours));
-    let (left, next) = match &entry {
-        Some(entry) => {
-            let left = left_to_do(client, entry);
-            let next = format!("{left}Next: {}.\n", client.then);
-            (left, next)
-        }
-        None => Default::default(),
-    };
+    let left = entry.as_ref().map(|entry| left_to_do(client, entry));
+    let next = left
+        .as_ref()
+        .map(|left| format!("{left}Next: {}.\n", client.then));
+    let next = next.unwrap_or_default();
     let Some(new) = document.with(entry.as_ref()).map_err(uneditable)? else {
-        say(&match entry {
-            Some(_) => format!("{shown_path} has this entry already: nothing to do.\n{next}"),
-            None => format!("{shown_path} has no server \"{name}\": nothing to do.\n"),
-        })?;
+        let what = match entry {
+            Some(_) => "this entry already",
+            None => &format!("no server \"{name}\""),
+        };
+        say(&format!("{shown_path} has {what}: nothing to do.\n{next}"))?;
         return Ok(true);
     };
     let [before, after] = [own, entry.as_ref()].map(|entry| masked(entry, made.as_ref()));
@@ -102,7 +100,7 @@ pub(crate) fn run(
     let asks = !asked.yes || is_foreign;
     if let (Some(launch), Some(entry)) = (launch, &entry) {
         told += &risks(entry);
-        told += if asks { &left } else { "" };
+        told += left.as_deref().filter(|_| asks).unwrap_or_default();
         told += &checked(program, launch, entry)?;
     }
     say(&told)?;
@@ -162,7 +160,6 @@ impl Installation {
         let Some(Launch::Program { args, .. }) = &mut self.launch else {
             return Ok(String::new());
         };
-        let has = |words: &[String], any: &[&str]| words.iter().any(|word| any.contains(&&**word));
         let is_settled =
             |words: &[String]| has(words, &NO_RUNS) || has(words, &[STATE_DIR, KEEP_RUNS]);
         if has(args, &NO_RUNS) || self.history != Some(true) && is_settled(args) {
@@ -223,6 +220,11 @@ fn words(entry: &Value) -> Vec<String> {
     words
         .filter_map(|word| Some(word.as_str()?.to_owned()))
         .collect()
+}
+
+/// Whether one of these flags is among the words.
+fn has(words: &[String], any: &[&str]) -> bool {
+    words.iter().any(|word| any.contains(&&**word))
 }
 
 /// The word after this one.
@@ -297,22 +299,23 @@ fn risks(entry: &Value) -> String {
 /// # Errors
 /// A mistake in its settings, with which no server would start.
 fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, String> {
-    let mut command = Command::new(program);
-    match launch {
-        // The entry stays as it is.
-        Launch::Program { args, .. } if args.iter().any(|arg| arg == "--demo") => {
-            return Ok(String::new());
-        }
-        Launch::Program { args, .. } if args.iter().any(|arg| arg == "--connect") => {
-            command.args(args)
-        }
-        Launch::Program { args, .. } => command.args(args).arg("--json"),
+    let args = match launch {
+        // The demo always works.
+        Launch::Program { args, .. } if !has(args, &["--demo"]) => args.clone(),
         // There is a token only over Streamable HTTP, and with OAuth the client signs in.
-        Launch::Url { is_sse: true, .. } | Launch::Url { token: false, .. } => {
-            return Ok(String::new());
+        Launch::Url {
+            url,
+            is_sse: false,
+            token: true,
+        } => {
+            vec!["--connect".to_owned(), url.clone()]
         }
-        Launch::Url { url, .. } => command.args(["--connect", url]),
+        _ => return Ok(String::new()),
     };
+    // With `--connect` there is no report in JSON.
+    let json = (!has(&args, &["--connect"])).then_some("--json");
+    let mut command = Command::new(program);
+    command.args(args).args(json).arg("--check");
     // A reference must be to a variable that is set here.
     let values = values(entry).filter(|(_, value)| !value.contains(['{', '$']));
     let values = values.filter(|(_, value)| *value != TOKEN_PLACEHOLDER);
@@ -320,22 +323,17 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
         "Authorization" => (AUTH_TOKEN, value),
         _ => (name, value),
     }));
-    command.arg("--check").stdin(Stdio::null());
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let Ok(mut child) = child else {
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
         return Ok(String::new());
     };
     let begun = Instant::now();
     while let Ok(None) = child.try_wait() {
         if begun.elapsed() > CHECK {
             let _ = child.kill().and_then(|()| child.wait());
-            return Ok(format!(
-                "Check: nothing has answered within {} s.\n",
-                CHECK.as_secs()
-            ));
+            let seconds = CHECK.as_secs();
+            return Ok(format!("Check: nothing has answered within {seconds} s.\n"));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -354,16 +352,12 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();
     let lines =
         problems.map(|one| format!("Check: {} {}\n", text(&one["what"]), text(&one["fix"])));
-    let works = match report["fabric"]["patterns"].as_u64() {
-        Some(number) if report["ok"] == true => {
-            format!(
-                "Check: it works; there are {}.\n",
-                counted(number, "pattern")
-            )
-        }
-        _ => String::new(),
-    };
-    Ok(works + &lines.collect::<String>())
+    let number = report["fabric"]["patterns"].as_u64();
+    let patterns = number
+        .filter(|_| report["ok"] == true)
+        .map(|number| counted(number, "pattern"));
+    let works = patterns.map(|them| format!("Check: it works; there are {them}.\n"));
+    Ok(works.into_iter().chain(lines).collect())
 }
 
 /// For clients whose file is not JSON: the entry and the client's own command.
