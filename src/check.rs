@@ -123,10 +123,8 @@ fn start(process: &Arc<Process>, report: &mut Report<'_>) -> bool {
 
 /// Lists the patterns, which tests address, network and key. True if it worked.
 fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -> bool {
-    let own = client
-        .process
-        .as_ref()
-        .and_then(|process| process.running());
+    let process = client.process.as_ref();
+    let own = process.and_then(|process| process.running());
     let url = own.as_ref().map_or(&config.fabric.url, |own| &own.url);
     let asked = Instant::now();
     let names = match client.names(Duration::ZERO, &unobserved()) {
@@ -284,14 +282,14 @@ fn run_demo(client: &Client, report: &mut Report<'_>) {
         Err(error) => error.detail,
         Ok(()) if pieces < 2 => "its text did not stream".to_owned(),
         Ok(()) => {
-            let times = [first.unwrap_or_default(), started.elapsed()].map(milliseconds);
+            let [first, total] = [first.unwrap_or_default(), started.elapsed()].map(milliseconds);
             report.json["demo_run"] = json!({
                 "pieces": pieces,
                 "characters": characters,
-                "first_piece_ms": times[0],
-                "total_ms": times[1],
+                "first_piece_ms": first,
+                "total_ms": total,
             });
-            let [first, total] = times.map(number);
+            let [first, total] = [first, total].map(number);
             let text = format!("{pieces} pieces, first after {first} ms, last after {total} ms");
             return report.line(true, "streaming", &text);
         }
@@ -338,6 +336,7 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     fn new(config: &Config, out: &'a mut dyn Write) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
+        let starts = config.start_fabric.is_some();
         let (what, kind, next) = match config.patterns_dirs.is_empty() {
             _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
             true => ("Fabric at", "", NEXT),
@@ -364,10 +363,7 @@ impl<'a> Report<'a> {
                 "demo_run": null,
             }),
             problems: Vec::new(),
-            start: config
-                .start_fabric
-                .as_ref()
-                .map_or("", |_| "--start-fabric "),
+            start: if starts { "--start-fabric " } else { "" },
             next,
             pattern: "NAME",
             written: Ok(()),
@@ -472,9 +468,8 @@ impl<'a> Report<'a> {
             (true, false) => ("Everything works, but read the warnings above.", self.next),
             (true, true) => ("Everything works.", self.next),
         };
-        let next = next
-            .replace("NAME", self.pattern)
-            .replace("START", self.start);
+        let next = next.replace("NAME", self.pattern);
+        let next = next.replace("START", self.start);
         self.write(&format!("\n{verdict}\n{next}"));
         if self.is_json {
             self.json["ok"] = good.into();

@@ -161,13 +161,9 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         } => {
             let (from, in_it) = period.unwrap_or_else(|| (time::now()[..7].to_owned(), true));
             let rows = runs::usage(&folder, (&from, in_it), prices.as_ref());
-            let rows = rows.map_err(|error| {
-                ExitReason::failed(format!(
-                    "--usage: {}",
-                    text::unusable("folder", &folder, &error)
-                ))
-            });
-            print(&shell::usage(rows?, json))
+            let why = |error| format!("--usage: {}", text::unusable("folder", &folder, &error));
+            let rows = rows.map_err(|error| ExitReason::failed(why(error)))?;
+            print(&shell::usage(rows, json))
         }
         Command::Generate(what) => generate(&what),
         Command::Install(mut asked, offers) => {
@@ -285,11 +281,8 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
         Launch::Url { url, token, .. } => {
             let settings = Connect {
                 url: url.clone(),
-                token: None,
                 ca_file: std::env::var_os(CERT_FILE).map(Into::into),
-                log_level: None,
-                log_json: false,
-                json: false,
+                ..Connect::default()
             };
             let has_token = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
             *token = has_token || !transport::connect::asks_for_oauth(&settings);
@@ -387,18 +380,14 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
     };
     let client = Arc::new(client.map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
+    let clock = Arc::new(SystemClock::new());
     // Callers that cannot be distinguished must not list each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();
     let backend = Backend {
         fabric: client,
         catalog,
         policy: config.policy.clone(),
-        runs: Runs::new(
-            config.kept.keep,
-            folder,
-            &accounts,
-            Arc::new(SystemClock::new()),
-        ),
+        runs: Runs::new(config.kept.keep, folder, &accounts, clock),
         settings: config.kept.clone(),
         lists,
         run_note: config.demo.then_some(demo::NOTE),
@@ -432,10 +421,8 @@ fn fit(config: &mut Config, files: usize) {
         Transport::Stdio => STDIO_CALLS,
         Transport::Http | Transport::Sse => 2 * all_connections,
     };
-    let (needed, left) = (
-        each_run * all_runs + others,
-        files - OTHER_FILES.min(files / 2),
-    );
+    let needed = each_run * all_runs + others;
+    let left = files - OTHER_FILES.min(files / 2);
     if needed > left {
         for number in [runs, connections] {
             *number = (*number * left / needed).max(1);
@@ -464,11 +451,8 @@ fn bounds(config: &Config) -> Bounds {
         && url::Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
     let has_one_token = http.token.is_some() && http.tokens_file.is_none() && http.oauth.is_none();
     let has_others = http.is_open() || http.oauth.is_some() || http.allow_unauthenticated;
-    let shared_seats = (!is_stdio && !is_open_here && !has_one_token).then_some(if has_others {
-        SHARED_SEATS
-    } else {
-        0
-    });
+    let seats = if has_others { SHARED_SEATS } else { 0 };
+    let shared_seats = (!is_stdio && !is_open_here && !has_one_token).then_some(seats);
     let (kept, stored) = runs::bounds(config.kept.state_dir.is_some());
     let total = |what| match what {
         Resource::Memory => config.max_memory,
@@ -500,13 +484,14 @@ fn bounds(config: &Config) -> Bounds {
 /// Logs whether Fabric answers, in the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
+    let test = move || {
+        runs.sweep();
+        check::log_connection(&client);
+    };
     spawn(
         "start-check",
         "the connection to Fabric is not tested",
-        move || {
-            runs.sweep();
-            check::log_connection(&client);
-        },
+        test,
     );
 }
 
@@ -571,15 +556,11 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
 
 /// Access control over HTTP, from `config`.
 fn access(config: &Config, accounts: &Accounts) -> Result<Access, String> {
-    let (token, file) = (config.http.token.clone(), config.http.tokens_file.clone());
+    let http = config.http.clone();
     let has_ledger = config.kept.state_dir.is_some();
-    let tokens = Tokens::open(token, file, has_ledger, accounts)?;
-    let oauth = config.http.oauth.clone().map(OAuth::new).transpose()?;
-    Ok(Access::new(
-        tokens,
-        oauth,
-        config.http.allow_unauthenticated,
-    ))
+    let tokens = Tokens::open(http.token, http.tokens_file, has_ledger, accounts)?;
+    let oauth = http.oauth.map(OAuth::new).transpose()?;
+    Ok(Access::new(tokens, oauth, http.allow_unauthenticated))
 }
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {

@@ -60,14 +60,12 @@ pub(crate) fn run(
     json: bool,
 ) -> Result<bool, ExitReason> {
     let theirs = Policy::default();
-    let (policy, note, idle_timeout) = match target {
-        CallTarget::Here(server) => {
-            let backend = &server.backend;
-            let timeout = backend.fabric.settings.idle_timeout;
-            (&backend.policy, backend.run_note, timeout)
-        }
-        CallTarget::There(_) => (&theirs, None, Duration::ZERO),
+    let here = match target {
+        CallTarget::Here(server) => Some(&server.backend),
+        CallTarget::There(_) => None,
     };
+    let policy = here.map_or(&theirs, |here| &here.policy);
+    let idle_timeout = here.map_or(Duration::ZERO, |here| here.fabric.settings.idle_timeout);
     check_name("--call", tool, policy)?;
     let mut arguments = parsed(tool, words)?;
     if tool == RUN && is_given(&arguments, WAIT) {
@@ -84,9 +82,8 @@ pub(crate) fn run(
     let is_dry = arguments.get("dry_run").is_some_and(|dry| *dry != false);
     if tool == "fabric_get_pattern_details" || is_dry {
         // People read all of it.
-        arguments
-            .entry("max_chars")
-            .or_insert(Value::from(MAX_FABRIC_BODY));
+        let limit = arguments.entry("max_chars");
+        limit.or_insert(MAX_FABRIC_BODY.into());
     }
     // Without a pattern the call is refused anyway, so nothing has to be typed for it.
     if tool == RUN && is_given(&arguments, "pattern_name") {
@@ -119,7 +116,7 @@ pub(crate) fn run(
         CallTarget::There(settings) => call_there(settings, request, &screen)?,
     }
     let answer = std::mem::take(&mut lock(&screen.state).answer);
-    let failure = screen.finish(&answer, json, note);
+    let failure = screen.finish(&answer, json, here.and_then(|here| here.run_note));
     if let Some(error) = lock(&screen.state).lost.take() {
         return ExitReason::unwritable(error);
     }
@@ -316,9 +313,8 @@ fn readable(result: &Value) -> String {
             format!("{name}:\n{}", items.collect::<String>())
         }
         Value::Object(rows) => {
-            let rows = rows
-                .iter()
-                .map(|(name, value)| format!("  {name}: {}\n", cell(value)));
+            let rows = rows.iter();
+            let rows = rows.map(|(name, value)| format!("  {name}: {}\n", cell(value)));
             format!("{name}:\n{}", rows.collect::<String>())
         }
         other => format!("{name}: {}\n", cell(other)),
@@ -359,9 +355,8 @@ pub(crate) fn usage(mut rows: Vec<Value>, json: bool) -> String {
 /// A line with the names of these members, and one for each object with their values: aligned, or with tabs.
 fn lines(columns: &[&str], rows: &[Value], is_aligned: bool) -> String {
     let head = columns.iter().map(|name| (*name).to_owned()).collect();
-    let body = rows
-        .iter()
-        .map(|row| columns.iter().map(|name| cell(&row[*name])).collect());
+    let values = |row: &Value| columns.iter().map(|name| cell(&row[*name])).collect();
+    let body = rows.iter().map(values);
     let table: Vec<Vec<String>> = std::iter::once(head).chain(body).collect();
     let widths = (0..columns.len()).map(|at| table.iter().map(|row| row[at].chars().count()).max());
     let widths: Vec<usize> = widths.map(Option::unwrap_or_default).collect();
@@ -404,12 +399,8 @@ fn call_here(server: &Arc<Server>, request: &Value, screen: &Arc<Screen>) {
     *lock(&session.level) = Some(Level::INFO);
     let request = request.to_string();
     let caller = Arc::new(Caller::open(Identity::Local, &server.backend.accounts));
-    match server.receive(
-        &session,
-        Inbound::read(request.as_bytes(), false),
-        None,
-        &caller,
-    ) {
+    let message = Inbound::read(request.as_bytes(), false);
+    match server.receive(&session, message, None, &caller) {
         Action::Call(call) => {
             call.serve(server, screen.clone(), |work| {
                 work();

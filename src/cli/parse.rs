@@ -89,12 +89,10 @@ impl<'a> FlagsAndEnv<'a> {
             return Err(ExitReason::usage(why));
         }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
-        let of_log = |long: &str| matches!(long, "log-level" | "log-format");
         let is_call = self.has("call");
-        let fits = |long| {
-            matches!(long, "connect" | "check" | "call" | "auth-token-file")
-                || of_log(long)
-                || is_call && long == "json"
+        let fits = |long: &str| match long {
+            "connect" | "check" | "call" | "auth-token-file" | "log-level" | "log-format" => true,
+            other => other == "json" && is_call,
         };
         if self.has("connect")
             && let Some(other) = given.find(|long| !fits(long))
@@ -174,9 +172,8 @@ impl<'a> FlagsAndEnv<'a> {
     pub(super) fn models(&self) -> Result<Vec<(String, String)>, ExitReason> {
         let variables = self.variables.iter();
         let models = variables.filter(|(name, _)| name.starts_with(MODEL_VARIABLE));
-        models
-            .map(|(name, value)| Ok((name.clone(), utf8(value.clone(), name)?)))
-            .collect()
+        let models = models.map(|(name, value)| Ok((name.clone(), utf8(value.clone(), name)?)));
+        models.collect()
     }
 
     /// The text of a file; `remedy` is what to give if it cannot be read.
@@ -306,10 +303,8 @@ pub(super) fn unexpected_word(word: &str) -> ExitReason {
     };
     let general = "fabric-mcp takes flags only, and fabric-mcp --help lists them";
     let hint = hint.unwrap_or(general.to_owned());
-    ExitReason::usage(wrong(
-        word,
-        format_args!("does not belong to a flag; {hint}"),
-    ))
+    let rest = format_args!("does not belong to a flag; {hint}");
+    ExitReason::usage(wrong(word, rest))
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.

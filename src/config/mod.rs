@@ -154,7 +154,7 @@ impl Config {
 }
 
 /// The settings of `--connect`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Connect {
     /// The server's endpoint: https, or http on this machine. Without user-info and final slash.
     pub(crate) url: String,

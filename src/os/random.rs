@@ -13,10 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// matter. Where there is none, from std's `RandomState`: SipHash with keys of the system's random generator.
 pub(crate) fn number() -> u128 {
     // On other systems this path may be a file that anybody can create.
-    static DEVICE: LazyLock<Option<File>> = LazyLock::new(|| match cfg!(unix) {
-        true => File::open("/dev/urandom").ok(),
-        false => None,
-    });
+    static DEVICE: LazyLock<Option<File>> =
+        LazyLock::new(|| File::open("/dev/urandom").ok().filter(|_| cfg!(unix)));
     read(DEVICE.as_ref()).unwrap_or_else(hashed)
 }
 
