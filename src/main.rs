@@ -128,10 +128,13 @@ fn main() -> ExitCode {
     #[cfg(windows)]
     let variables = variables.map(|(name, value)| (name.to_ascii_uppercase(), value));
     let command = cli::parse(args, &variables.collect::<Vec<_>>(), &cli::read_file);
-    let code = command.and_then(run).unwrap_or_else(|exit| {
-        shell::say(&exit.reason);
-        ExitCode::from(exit.code)
-    });
+    let code = command
+        .map_err(ExitReason::usage)
+        .and_then(run)
+        .unwrap_or_else(|exit| {
+            shell::say(&exit.reason);
+            ExitCode::from(exit.code)
+        });
     logging::flush(LOG_FLUSH);
     code
 }
@@ -147,9 +150,10 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 false => tools::catalogue(&config.policy),
             })
         }
-        Command::Healthcheck(config) => service::healthcheck(&config.host, config.port)
+        Command::Healthcheck(config) => config
+            .and_then(|config| service::healthcheck(&config.host, config.port))
             .map(|()| true)
-            .map_err(|why| ExitReason::failed(format!("--healthcheck: {why}"))),
+            .map_err(ExitReason::failed),
         Command::CheckTokens(file, default) => Tokens::check(default, file)
             .map(|()| true)
             .map_err(ExitReason::usage),

@@ -2,7 +2,7 @@
 
 use super::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
 use super::topics::{self, TOPICS, Topic, list, topic_names};
-use super::{ExitReason, unknown};
+use super::unknown;
 use crate::text::wrapped;
 
 /// How both texts begin.
@@ -14,7 +14,7 @@ const FIRST_FLAGS: &str = include_str!("first_flags.txt");
 pub(super) const VERSION: &str = concat!("fabric-mcp ", env!("CARGO_PKG_VERSION"));
 
 /// What `--help` prints, or `-h` on one screen, or `--help TOPIC`. Ends with a line end.
-pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, ExitReason> {
+pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, String> {
     let text = match words {
         [] if is_short => short(),
         [] => full(),

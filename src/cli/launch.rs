@@ -6,7 +6,7 @@ use crate::config::{BASE_URL, Transport};
 
 use super::flags::{self, API_KEY, CERT_FILE, FLAGS};
 use super::parse::FlagsAndEnv;
-use super::{ExitReason, resolve, values};
+use super::{resolve, values};
 
 /// The flag of a Fabric that is started; `--install` adds the path of its program.
 pub(crate) const START: &str = "--start-fabric";
@@ -17,18 +17,18 @@ const MARGIN: u64 = 10;
 ///
 /// # Errors
 /// Also refused: a server over HTTP+SSE for a client that does not speak it, or a URL to which no token is sent.
-pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
+pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, String> {
     // This client gets the token.
     let Some(url) = settings.one("url", values::connect_url)? else {
         return program(client, settings);
     };
     let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
     let mut launch = client.reaching(url.clone(), is_sse, true).ok_or_else(|| {
-        ExitReason::usage(format!(
+        format!(
             "--transport sse: {} does not connect over HTTP+SSE; start the server with \
              --transport http, and give --transport http and its /mcp as --url here",
             client.name
-        ))
+        )
     })?;
     if let Launch::Program { env, .. } = &mut launch {
         env.extend(certificates(settings, &url)?);
@@ -37,7 +37,7 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
 }
 
 /// The variable of the certificates to trust, where there may be such at this URL.
-fn certificates(settings: &FlagsAndEnv<'_>, url: &str) -> Result<Option<Variable>, ExitReason> {
+fn certificates(settings: &FlagsAndEnv<'_>, url: &str) -> Result<Option<Variable>, String> {
     let file = settings.text(CERT_FILE)?;
     let file = file.filter(|_| url.starts_with("https://"));
     Ok(file.map(|file| (CERT_FILE.to_owned(), Some(absolute(file)))))
@@ -45,7 +45,7 @@ fn certificates(settings: &FlagsAndEnv<'_>, url: &str) -> Result<Option<Variable
 
 /// This program as it would run here, but for a client: calls are answered before it gives up, unless `--answer-within`
 /// was given.
-fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, ExitReason> {
+fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, String> {
     let config = resolve::resolve(settings)?;
     let mut args = Vec::new();
     for flag in FLAGS {
@@ -69,12 +69,8 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Exi
         args.extend([format!("--{}", flag.long), within]);
     }
     if let Some(program) = &config.start_fabric {
-        let program = program.display().to_string();
-        args.push(
-            format!("{START}={program}")
-                .trim_end_matches('=')
-                .to_owned(),
-        );
+        let program = format!("{START}={}", program.display());
+        args.push(program.trim_end_matches('=').to_owned());
     }
     let mut env = Vec::new();
     let needs_fabric = config.needs_fabric();

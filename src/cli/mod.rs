@@ -43,8 +43,9 @@ pub(crate) enum Command {
     There(Task, Connect),
     /// Print the catalogue of the tools that are offered, as `tools/list` has them with `--json`: `--list-tools`.
     ListTools(Box<Config>),
-    /// Ask the server on this machine that listens on this host and port whether it is up: `--healthcheck`.
-    Healthcheck(Box<Config>),
+    /// Ask the server on this machine that listens on this host and port whether it is up: `--healthcheck`. A mistake in
+    /// them is a failure: Docker gives exit code 2 a meaning of its own.
+    Healthcheck(Result<Box<Config>, String>),
     /// Print what was used, by the ledger: `--usage`.
     Usage {
         /// The state folder.
@@ -131,8 +132,8 @@ impl ExitReason {
     }
 }
 
-fn named(name: &str, reason: impl Display) -> ExitReason {
-    ExitReason::usage(format!("{name}: {reason}"))
+fn named(name: &str, reason: impl Display) -> String {
+    format!("{name}: {reason}")
 }
 
 /// Returns a small file's text, as [`read_file`] does.
@@ -143,11 +144,14 @@ pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 /// Commands about the program itself (`--help`, `--version`, `--generate man` and the like, `--list-tools`, in this order
 /// of precedence) ignore wrong values of settings; the others need every setting to be valid. `variables` are those that
 /// are not empty.
+///
+/// # Errors
+/// A mistake in a flag or variable, in one line.
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     variables: &[(String, OsString)],
     read_file: ReadFile<'_>,
-) -> Result<Command, ExitReason> {
+) -> Result<Command, String> {
     let settings = FlagsAndEnv::read(args, variables, read_file)?;
     if let Some(on) = settings.last("help") {
         let text = help::help(on == parse::LETTER, &settings.words);
@@ -202,16 +206,14 @@ pub(crate) fn parse(
         return Ok(Command::There(task, resolve::connect(&settings, url)?));
     }
     if settings.has("healthcheck") {
-        // Docker gives exit code 2 a meaning of its own.
-        let failed = |mistake: ExitReason| ExitReason::failed(mistake.reason);
-        let config = settings.only(&["host", "port"]).map_err(failed)?;
-        return Ok(Command::Healthcheck(config.into()));
+        let config = settings.only(&["host", "port"]);
+        return Ok(Command::Healthcheck(config.map(Box::new)));
     }
     Ok(Command::Here(task, resolve::resolve(&settings)?.into()))
 }
 
 /// `--usage`, with the word that may follow.
-fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReason> {
+fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     let refused = |why: String| named("--usage", why);
     let config = settings.only(&["state-dir"])?;
     let no_folder =
@@ -235,7 +237,7 @@ fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReason> {
 }
 
 /// `--generate` of this, with the words that follow.
-fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReason> {
+fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     let choices = flags::get("generate").values();
     let known = choices.iter().copied().find(|choice| *choice == what);
     let what = known.ok_or_else(|| unknown("--generate", what, "is unknown", choices))?;
@@ -284,13 +286,13 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, ExitReaso
 }
 
 /// The client called `name`, given to `flag`.
-fn client(flag: &str, name: &str) -> Result<&'static McpClient, ExitReason> {
+fn client(flag: &str, name: &str) -> Result<&'static McpClient, String> {
     let found = CLIENTS.iter().find(|client| client.name == name);
     found.ok_or_else(|| unknown(flag, name, "is not a known client", clients::names()))
 }
 
 /// Why a word that names nothing is refused.
-fn unknown(flag: &str, word: &str, what: &str, names: Vec<&str>) -> ExitReason {
+fn unknown(flag: &str, word: &str, what: &str, names: Vec<&str>) -> String {
     let hint = hint(word, &names, "give one of");
     named(flag, values::wrong(word, format_args!("{what}; {hint}")))
 }

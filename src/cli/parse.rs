@@ -10,7 +10,7 @@ use lexopt::Arg;
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, FLAGS, Flag, OAUTH_CLIENT_SECRET};
 use super::values::{self, wrong};
-use super::{ExitReason, ReadFile, named};
+use super::{ReadFile, named};
 use crate::config::{Config, MODEL_VARIABLE, Secret};
 use crate::text::{closest, either, is_misspelled, unusable};
 
@@ -33,7 +33,7 @@ impl<'a> FlagsAndEnv<'a> {
         args: impl IntoIterator<Item = OsString>,
         variables: &'a [(String, OsString)],
         read_file: ReadFile<'a>,
-    ) -> Result<FlagsAndEnv<'a>, ExitReason> {
+    ) -> Result<FlagsAndEnv<'a>, String> {
         let (mut given, mut words) = (Vec::new(), Vec::new());
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(usage_error)? {
@@ -68,7 +68,7 @@ impl<'a> FlagsAndEnv<'a> {
     }
 
     /// Rejects flags that need another one, or conflict with one.
-    pub(super) fn refuse_strays(&self) -> Result<(), ExitReason> {
+    pub(super) fn refuse_strays(&self) -> Result<(), String> {
         let asks = [
             "check",
             "call",
@@ -80,13 +80,13 @@ impl<'a> FlagsAndEnv<'a> {
         ];
         let mut asked = asks.into_iter().filter(|long| self.has(long));
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
-            return Err(ExitReason::usage(format!(
+            return Err(format!(
                 "--{one} and --{other} are two commands; give one of them"
-            )));
+            ));
         }
         if self.has("history") && self.has("no-history") {
             let why = "--history and --no-history are opposites; give one of them";
-            return Err(ExitReason::usage(why));
+            return Err(why.to_owned());
         }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let is_call = self.has("call");
@@ -97,9 +97,9 @@ impl<'a> FlagsAndEnv<'a> {
         if self.has("connect")
             && let Some(other) = given.find(|long| !fits(long))
         {
-            return Err(ExitReason::usage(format!(
+            return Err(format!(
                 "--{other} cannot be used with --connect, which only passes messages on to a server; leave it out here"
-            )));
+            ));
         }
         for (long, partners) in [
             ("json", "--check, --call, --list-tools and --usage"),
@@ -120,9 +120,9 @@ impl<'a> FlagsAndEnv<'a> {
                 long => partners.contains(&format!("--{long}")),
             };
             if self.has(long) && !given.any(is_partner) {
-                return Err(ExitReason::usage(format!(
+                return Err(format!(
                     "--{long} only works with {partners}; add one of them or leave it out"
-                )));
+                ));
             }
         }
         Ok(())
@@ -158,18 +158,18 @@ impl<'a> FlagsAndEnv<'a> {
     }
 
     /// The text of such a variable.
-    pub(super) fn text(&self, name: &str) -> Result<Option<String>, ExitReason> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, String> {
         let value = self.variable(name);
         value.map(|value| utf8(value, name)).transpose()
     }
 
-    pub(super) fn secret(&self, name: &str) -> Result<Option<Secret>, ExitReason> {
+    pub(super) fn secret(&self, name: &str) -> Result<Option<Secret>, String> {
         let value = self.text(name)?.map(|text| values::secret(&text));
         value.transpose().map_err(|why| named(name, why))
     }
 
     /// Fabric's variables for the models of patterns.
-    pub(super) fn models(&self) -> Result<Vec<(String, String)>, ExitReason> {
+    pub(super) fn models(&self) -> Result<Vec<(String, String)>, String> {
         let variables = self.variables.iter();
         let models = variables.filter(|(name, _)| name.starts_with(MODEL_VARIABLE));
         let models = models.map(|(name, value)| Ok((name.clone(), utf8(value.clone(), name)?)));
@@ -195,7 +195,7 @@ impl<'a> FlagsAndEnv<'a> {
     }
 
     /// The values given for a flag, more than one only if it takes many. A variable separates several values by commas.
-    pub(super) fn values(&self, flag: &Flag) -> Result<Vec<String>, ExitReason> {
+    pub(super) fn values(&self, flag: &Flag) -> Result<Vec<String>, String> {
         if self.is_for_client() && flag.is_for_http() {
             return Ok(Vec::new());
         }
@@ -219,14 +219,14 @@ impl<'a> FlagsAndEnv<'a> {
         &self,
         long: &str,
         parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, ExitReason> {
+    ) -> Result<Option<T>, String> {
         let value = self.values(flags::get(long))?.pop();
         let value = value.map(|text| parse(&text)).transpose();
         value.map_err(|why| named(&self.name(long), why))
     }
 
     /// The configuration of these flags alone.
-    pub(super) fn only(&self, longs: &[&str]) -> Result<Config, ExitReason> {
+    pub(super) fn only(&self, longs: &[&str]) -> Result<Config, String> {
         let mut config = Config::default();
         for long in longs {
             self.apply(flags::get(long), &mut config)?;
@@ -235,7 +235,7 @@ impl<'a> FlagsAndEnv<'a> {
     }
 
     /// Sets the field of a flag to what was given, or to the default.
-    pub(super) fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), ExitReason> {
+    pub(super) fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), String> {
         let mut values = self.values(flag)?;
         if values.is_empty() && !flag.default.is_empty() {
             values.push(flag.default_value().to_owned());
@@ -247,64 +247,63 @@ impl<'a> FlagsAndEnv<'a> {
 }
 
 /// Text given for `name`.
-fn utf8(value: OsString, name: &str) -> Result<String, ExitReason> {
+fn utf8(value: OsString, name: &str) -> Result<String, String> {
     let refused = |_| named(name, "the value is not UTF-8; write it in UTF-8");
     value.into_string().map_err(refused)
 }
 
-fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<String, ExitReason> {
+fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<String, String> {
     let name = format!("--{}", flag.long);
     match parser.value() {
         // No valid value begins with this: the value is missing.
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => utf8(value, &name),
-        _ => Err(ExitReason::usage(match flag.values().as_slice() {
+        _ => Err(match flag.values().as_slice() {
             [] => format!("{name} needs a value: {name} {}", flag.placeholder),
             values => format!("{name} needs a value: give {}", either(values)),
-        })),
+        }),
     }
 }
 
-fn usage_error(error: lexopt::Error) -> ExitReason {
-    ExitReason::usage(match error {
+fn usage_error(error: lexopt::Error) -> String {
+    match error {
         lexopt::Error::UnexpectedValue { option, .. } => {
             format!("{option} takes no value; write {option} alone")
         }
         other => other.to_string(),
-    })
+    }
 }
 
-fn unknown_long(name: &str) -> ExitReason {
+fn unknown_long(name: &str) -> String {
     let name = values::shown(name);
     // People try --api-key, --key, --auth-token, --token, --client-secret and the like.
     let end = format!("_{}", name.to_ascii_uppercase().replace('-', "_"));
     let mut secrets = [API_KEY, AUTH_TOKEN, OAUTH_CLIENT_SECRET].into_iter();
     if let Some(variable) = secrets.find(|secret| format!("_{secret}").ends_with(&end)) {
-        return ExitReason::usage(format!(
+        return format!(
             "--{name} is refused, because every user of this machine can read a command line; set \
              the variable {variable} instead"
-        ));
+        );
     }
     let hint = meant(&name).unwrap_or("fabric-mcp --help lists them".to_owned());
-    ExitReason::usage(format!("--{name} is not a flag; {hint}"))
+    format!("--{name} is not a flag; {hint}")
 }
 
-fn unknown_short(letter: char) -> ExitReason {
+fn unknown_short(letter: char) -> String {
     let letter = letter.escape_debug().to_string();
     let general = "long flags begin with two dashes, and fabric-mcp --help lists them";
     let hint = meant(&letter).unwrap_or(general.to_owned());
-    ExitReason::usage(format!("-{letter} is not a flag; {hint}"))
+    format!("-{letter} is not a flag; {hint}")
 }
 
 /// Refuses a word that does not belong to a flag.
-pub(super) fn unexpected_word(word: &str) -> ExitReason {
+pub(super) fn unexpected_word(word: &str) -> String {
     let hint = match flags::get("transport").values().contains(&word) {
         true => Some(format!("did you mean --transport {word}?")),
         false => meant(word),
     };
     let general = "fabric-mcp takes flags only, and fabric-mcp --help lists them";
     let hint = hint.unwrap_or(general.to_owned());
-    let rest = format_args!("does not belong to a flag; {hint}");
-    ExitReason::usage(wrong(word, rest))
+    wrong(word, format_args!("does not belong to a flag; {hint}"))
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.

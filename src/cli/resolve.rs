@@ -11,7 +11,7 @@ use super::flags::{
     OAUTH_CLIENT_SECRET, VARIABLES,
 };
 use super::parse::{FlagsAndEnv, listed};
-use super::{ExitReason, named, values};
+use super::{named, values};
 use crate::config::{
     BASE_URL, Config, Connect, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, Policy,
     Secret, Transport,
@@ -23,7 +23,7 @@ use crate::url::{self, Host, WebUrl};
 const SHORT_TOKEN: usize = 16;
 
 /// The configuration, or the first mistake.
-pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, ExitReason> {
+pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
     let mut config = Config {
         warnings: unknown_variables(settings),
         ..Config::default()
@@ -149,7 +149,7 @@ fn bare(name: &str) -> &str {
 }
 
 /// The settings of `--connect`. Variables of other settings, which may be there for a server, count for nothing.
-pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, ExitReason> {
+pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, String> {
     let config = settings.only(&["log-level", "log-format", "json"])?;
     Ok(Connect {
         url,
@@ -163,7 +163,7 @@ pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect
 }
 
 /// All four settings of OAuth, or none.
-fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason> {
+fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, String> {
     let issuer = settings.one("oauth-issuer", WebUrl::parse)?;
     let resource = settings.one("oauth-resource", WebUrl::parse)?;
     let client_id = settings.secret(OAUTH_CLIENT_ID)?;
@@ -179,16 +179,16 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason
             }))
         }
         (None, None, None, None) => Ok(None),
-        _ => Err(ExitReason::usage(format!(
+        _ => Err(format!(
             "OAuth needs --oauth-issuer, --oauth-resource, {OAUTH_CLIENT_ID} and \
              {OAUTH_CLIENT_SECRET}; set all four, or none of them"
-        ))),
+        )),
     }
 }
 
 /// Requires an allowed default model, since a run without one would get Fabric's own default, and allowed models of
 /// patterns.
-fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), ExitReason> {
+fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), String> {
     let allowed = &policy.allowed_models;
     if policy.default_model.is_empty() && !policy.default_vendor.is_empty() {
         return Err(named(
@@ -217,10 +217,7 @@ fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result
     Err(named(&settings.name("allow-model"), why))
 }
 
-fn token(
-    settings: &FlagsAndEnv<'_>,
-    warnings: &mut Vec<String>,
-) -> Result<Option<Secret>, ExitReason> {
+fn token(settings: &FlagsAndEnv<'_>, warnings: &mut Vec<String>) -> Result<Option<Secret>, String> {
     let variable = settings.secret(AUTH_TOKEN)?;
     let file_name = settings.name("auth-token-file");
     let file = settings.one("auth-token-file", |file| {
@@ -233,9 +230,9 @@ fn token(
     })?;
     let (name, token) = match (variable, file) {
         (Some(_), Some(_)) => {
-            return Err(ExitReason::usage(format!(
+            return Err(format!(
                 "{AUTH_TOKEN} and {file_name} are both set; unset one of them"
-            )));
+            ));
         }
         (Some(token), None) => (AUTH_TOKEN, token),
         (None, Some(token)) => (file_name.as_str(), token),
@@ -256,7 +253,7 @@ fn token(
 }
 
 /// Requires a token or `--allow-unauthenticated` if other machines can reach the server, directly or through a proxy.
-fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), ExitReason> {
+fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), String> {
     let (http, host) = (&config.http, &config.host);
     if config.transport == Transport::Stdio || !http.is_open() {
         return Ok(());
@@ -265,24 +262,25 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     let foreign = hosts.find(|authority| !authority.host.is_loopback());
     let is_local = Host::parse(host).is_ok_and(|host| host.is_loopback());
     let open = match foreign {
-        _ if !is_local => Some(("host", format!("{host} can be reached from other machines"))),
-        Some(host) => Some((
+        _ if !is_local => Some(("host", host.clone(), "can be reached from other machines")),
+        Some(name) => Some((
             "allowed-host",
-            format!("{host} is a name that other machines use"),
+            name.to_string(),
+            "is a name that other machines use",
         )),
         None => None,
     };
-    if let Some((long, why)) = open {
+    if let Some((long, name, why)) = open {
         if !http.allow_unauthenticated {
             let why = format!(
-                "{why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or \
+                "{name} {why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or \
                  {AUTH_TOKEN_FILE}), or give --oauth-issuer; or --allow-unauthenticated, if \
                  something in front of it decides who may come in"
             );
             return Err(named(&settings.name(long), why));
         }
         config.warnings.push(format!(
-            "--allow-unauthenticated: {why}, and no token is asked for: anyone who reaches this \
+            "--allow-unauthenticated: {name} {why}, and no token is asked for: anyone who reaches this \
              server may use it. Limits are for each address: all who come through a proxy are one \
              caller, unless --trusted-proxy names it."
         ));

@@ -66,7 +66,7 @@ pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
     let address = SocketAddr::new(ip, port);
     ask(address, HEALTHCHECK).map_err(|error| {
         format!(
-            "no server lives at http://{address}/healthz, which {error}; start one with \
+            "--healthcheck: no server lives at http://{address}/healthz, which {error}; start one with \
              --transport http, and give this the same FABRIC_MCP_HOST and FABRIC_MCP_PORT"
         )
     })

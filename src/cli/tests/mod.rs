@@ -12,7 +12,7 @@ mod mistakes;
 
 type Vars<'a> = &'a [(&'a str, &'a str)];
 
-fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, ExitReason> {
+fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, String> {
     let args: Vec<OsString> = args.split_whitespace().map(OsString::from).collect();
     let read = |path: &Path| match path.to_str() {
         Some("token") => Ok("0123456789abcdef\n".to_owned()),
@@ -38,7 +38,6 @@ fn error_with(args: &str, vars: Vars<'_>) -> String {
     parse_with(args, vars)
         .map(|command| format!("{command:?}"))
         .expect_err(args)
-        .reason
 }
 
 fn command(args: &str) -> String {
@@ -267,19 +266,16 @@ fn values_that_are_not_utf8_are_refused() {
     let none = |_: &Path| Err(io::Error::other("none"));
     let error = parse(["--host".into(), bad()], &[], &none).unwrap_err();
     let expected = "--host: the value is not UTF-8; write it in UTF-8";
-    assert_eq!(error.reason, expected);
+    assert_eq!(error, expected);
     let all = "FABRIC_BASE_URL FABRIC_API_KEY FABRIC_MCP_ALLOWED_HOST FABRIC_MCP_DEMO";
     for name in all.split(' ') {
         let error = parse([], &[(name.to_owned(), bad())], &none).unwrap_err();
         let expected = format!("{name}: the value is not UTF-8; write it in UTF-8");
-        assert_eq!(error.reason, expected);
+        assert_eq!(error, expected);
     }
     let error = parse([bad()], &[], &none).unwrap_err();
-    assert!(
-        error
-            .reason
-            .starts_with("\"caf\u{fffd}\": the value is not UTF-8; ")
-    );
+    let start = "\"caf\u{fffd}\": the value is not UTF-8; ";
+    assert!(error.starts_with(start), "{error}");
 }
 
 #[test]
