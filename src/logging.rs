@@ -16,8 +16,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
+#[cfg(unix)]
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::iter;
+#[cfg(unix)]
+use std::os::{fd::AsFd, unix::fs::MetadataExt};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -395,20 +399,22 @@ impl LogEntry {
             Level::Info => "<6>",
             Level::Debug | Level::Trace => "<7>",
         };
-        if AS_JSON.get() == Some(&true) {
-            let _ = io::stderr().write_all(format!("{priority}{}\n", self.json()).as_bytes());
-            return;
+        let is_json = AS_JSON.get() == Some(&true);
+        let begin = match is_json {
+            true => format!("{}\n", self.json()),
+            false => format!("{} ", time::timestamp(self.at)),
+        };
+        let _ = io::stderr().write_all(format!("{priority}{begin}").as_bytes());
+        if !is_json {
+            // If stderr is closed, the next call panics.
+            to.log(
+                &Record::builder()
+                    .level(self.level)
+                    .target(&self.target)
+                    .args(format_args!("{}", self.line.to_logfmt()))
+                    .build(),
+            );
         }
-        // If stderr is closed, the next call panics.
-        let _ =
-            io::stderr().write_all(format!("{priority}{} ", time::timestamp(self.at)).as_bytes());
-        to.log(
-            &Record::builder()
-                .level(self.level)
-                .target(&self.target)
-                .args(format_args!("{}", self.line.to_logfmt()))
-                .build(),
-        );
     }
 
     fn json(&self) -> Value {
@@ -432,29 +438,20 @@ impl LogEntry {
     }
 }
 
-/// Whether journald reads stderr. `JOURNAL_STREAM` names its socket, but is inherited by programs that write elsewhere.
+/// Whether journald reads stderr. `JOURNAL_STREAM` has the device and inode of its socket, but is inherited by programs that
+/// write elsewhere.
 fn journald_reads_stderr() -> bool {
     static READS: OnceLock<bool> = OnceLock::new();
     *READS.get_or_init(|| {
-        let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-        !stream.is_empty() && stderr_is().is_some_and(|stderr| stderr == stream)
+        #[cfg(unix)]
+        if let Ok(stream) = std::env::var("JOURNAL_STREAM")
+            && let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned()
+            && let Ok(found) = File::from(stderr).metadata()
+        {
+            return stream == format!("{}:{}", found.dev(), found.ino());
+        }
+        false
     })
-}
-
-/// Device and inode of stderr, as `JOURNAL_STREAM` has them.
-#[cfg(unix)]
-fn stderr_is() -> Option<String> {
-    use std::os::fd::AsFd;
-    use std::os::unix::fs::MetadataExt;
-
-    let copy = io::stderr().as_fd().try_clone_to_owned().ok()?;
-    let metadata = std::fs::File::from(copy).metadata().ok()?;
-    Some(format!("{}:{}", metadata.dev(), metadata.ino()))
-}
-
-#[cfg(not(unix))]
-fn stderr_is() -> Option<String> {
-    None
 }
 
 #[cfg(test)]

@@ -249,16 +249,12 @@ pub(crate) const FLAGS: &[Flag] = &[
 
 /// What follows a flag, and the field of the configuration it sets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Takes {
-    /// No field: the given value is looked up later.
-    Nothing,
-    /// A value; the last one wins.
-    One(Set),
-    /// The number of one of the flag's choices; the last one wins.
+enum Takes {
+    /// A text.
+    Text(Set),
+    /// The number of one of the flag's choices.
     Choice(fn(&mut Config, usize)),
-    /// Values; all are used.
-    Many(Set),
-    /// A time in seconds, whether it may be 0, and the longest; the last one wins.
+    /// A time in seconds, whether it may be 0, and the longest.
     Time(Field, bool, Duration),
 }
 
@@ -266,7 +262,7 @@ pub(crate) enum Takes {
 type Field = fn(&mut Config) -> &mut Duration;
 
 /// Parses a value and sets its field. The error says what is wrong and what to give instead, without the flag's name.
-pub(crate) type Set = fn(&mut Config, &str) -> Result<(), String>;
+type Set = fn(&mut Config, &str) -> Result<(), String>;
 
 /// The sections of the help in their order, each by its heading.
 pub(crate) const SECTIONS: [&str; 5] = [SERVER, FABRIC, RUNS, HTTP, COMMAND];
@@ -287,7 +283,9 @@ pub(crate) struct Flag {
     pub(crate) short: Option<char>,
     /// What the help calls its value; empty if it takes none, in `[=` and `]` if it can be left out.
     pub(crate) placeholder: Literal,
-    pub(crate) takes: Takes,
+    takes: Takes,
+    /// Whether all of its values are used; of others, the last one wins.
+    pub(crate) is_repeated: bool,
     /// All values that are allowed, if there are only a few, with spaces between them.
     choices: Literal,
     /// The default as the help shows it, parsed like a given value up to a comma; empty for none.
@@ -311,7 +309,9 @@ const fn flag(section: Literal, long: Literal, placeholder: Literal, default: Li
         long,
         short: None,
         placeholder,
-        takes: Takes::Nothing,
+        // Its value is looked up later.
+        takes: Takes::Text(|_, _| Ok(())),
+        is_repeated: false,
         choices: "",
         default,
         help: "",
@@ -331,11 +331,12 @@ impl Flag {
     }
 
     const fn one(self, set: Set) -> Flag {
-        self.takes(Takes::One(set))
+        self.takes(Takes::Text(set))
     }
 
-    const fn many(self, set: Set) -> Flag {
-        self.takes(Takes::Many(set))
+    const fn many(mut self, set: Set) -> Flag {
+        self.is_repeated = true;
+        self.one(set)
     }
 
     const fn choices(mut self, choices: Literal) -> Flag {
@@ -372,14 +373,15 @@ impl Flag {
     /// Sets its field, if there is one. Errors are those of [`Set`].
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
         match self.takes {
-            Takes::Nothing => {}
-            Takes::Choice(set) => set(config, values::choice(text, &self.values())?),
-            Takes::One(set) | Takes::Many(set) => set(config, text)?,
+            Takes::Text(set_to) => set_to(config, text),
+            Takes::Choice(set_to) => {
+                set_to(config, values::choice(text, &self.values())?);
+                Ok(())
+            }
             Takes::Time(field, may_be_0, most) => {
-                *field(config) = values::seconds(text, may_be_0, most)?;
+                set(field(config), values::seconds(text, may_be_0, most))
             }
         }
-        Ok(())
     }
 
     /// The default without what the help adds to it.
@@ -395,11 +397,6 @@ impl Flag {
     /// Whether a value follows.
     pub(crate) fn takes_value(&self) -> bool {
         !matches!(self.placeholder.as_bytes(), [] | [b'[', ..])
-    }
-
-    /// Whether all of its values are used.
-    pub(crate) fn is_repeated(&self) -> bool {
-        matches!(self.takes, Takes::Many(..))
     }
 
     /// All values that can be completed.

@@ -34,18 +34,24 @@ impl<'a> FlagsAndEnv<'a> {
         variables: &'a [(String, OsString)],
         read_file: ReadFile<'a>,
     ) -> Result<FlagsAndEnv<'a>, String> {
-        let (mut given, mut words) = (Vec::new(), Vec::new());
+        let mut settings = FlagsAndEnv {
+            given: Vec::new(),
+            words: Vec::new(),
+            variables,
+            read_file,
+        };
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(usage_error)? {
-            let (flag, on) = match arg {
-                Arg::Long(name) => (
-                    flags::by_long(name).ok_or_else(|| unknown_long(name))?,
-                    "true",
-                ),
-                Arg::Short(c) => (flags::by_short(c).ok_or_else(|| unknown_short(c))?, LETTER),
+            let mut on = "true";
+            let flag = match arg {
+                Arg::Long(name) => flags::by_long(name).ok_or_else(|| unknown_long(name))?,
+                Arg::Short(c) => {
+                    on = LETTER;
+                    flags::by_short(c).ok_or_else(|| unknown_short(c))?
+                }
                 Arg::Value(word) => {
                     let name = format!("\"{}\"", values::shown(&word.to_string_lossy()));
-                    words.push(utf8(word, &name)?);
+                    settings.words.push(utf8(word, &name)?);
                     continue;
                 }
             };
@@ -57,14 +63,9 @@ impl<'a> FlagsAndEnv<'a> {
                     None => on.to_owned(),
                 },
             };
-            given.push((flag, value));
+            settings.given.push((flag, value));
         }
-        Ok(FlagsAndEnv {
-            given,
-            words,
-            variables,
-            read_file,
-        })
+        Ok(settings)
     }
 
     /// Rejects flags that need another one, or conflict with one.
@@ -204,11 +205,11 @@ impl<'a> FlagsAndEnv<'a> {
             && let Some(variable) = flag.env()
             && let Some(list) = self.text(&variable)?
         {
-            let items = list.split(|c| c == ',' && flag.is_repeated());
+            let items = list.split(|c| c == ',' && flag.is_repeated);
             let items = items.map(str::trim_ascii).filter(|item| !item.is_empty());
             values.extend(items.map(str::to_owned));
         }
-        if !flag.is_repeated() {
+        if !flag.is_repeated {
             values.drain(..values.len().saturating_sub(1));
         }
         Ok(values)

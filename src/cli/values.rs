@@ -49,8 +49,8 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
 pub(super) fn choice(text: &str, choices: &[&str]) -> Result<usize, String> {
     let mut names = choices.iter();
     let found = names.position(|name| name.eq_ignore_ascii_case(text));
-    let rest = || format!("is not one of the choices; give {}", either(choices));
-    found.ok_or_else(|| wrong(text, rest()))
+    let rest = format_args!("is not one of the choices; give {}", either(choices));
+    valid(found, text, rest)
 }
 
 /// The address of a proxy.

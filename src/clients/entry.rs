@@ -214,7 +214,7 @@ fn list(items: &[String]) -> String {
 }
 
 /// Quotes a word for a POSIX shell or for Windows.
-fn shell(word: &str, system: &str) -> String {
+pub(crate) fn shell(word: &str, system: &str) -> String {
     let plain = |c: char| {
         c.is_ascii_alphanumeric() || "-_./:=+,@".contains(c) || (system == "windows" && c == '\\')
     };

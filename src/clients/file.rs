@@ -60,11 +60,6 @@ fn read(path: &Path) -> Result<(String, Metadata), String> {
 }
 
 impl ClientFile {
-    /// Its folder, if that does not exist.
-    pub(super) fn missing_folder(&self) -> Option<&Path> {
-        self.path.parent().filter(|folder| !folder.is_dir())
-    }
-
     /// Its backups and their texts.
     pub(super) fn backups(&self) -> Vec<(PathBuf, String)> {
         let paths = (1..=MAX_BACKUPS).map(|number| backup(&self.path, number));

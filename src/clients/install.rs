@@ -485,13 +485,13 @@ fn change(
         let target = found.path.display();
         text += &format!("  is a link to {target}; that file is changed\n");
     }
-    text += &match (found.missing_folder().map(Path::display), &found.text) {
-        (Some(folder), _) => {
-            format!("  will be created, and its folder {folder} as well: is {title} installed?\n")
-        }
-        (None, None) => "  will be created\n".to_owned(),
-        (None, Some(_)) => String::new(),
-    };
+    let missing = found.path.parent().filter(|folder| !folder.is_dir());
+    if let Some(folder) = missing.map(Path::display) {
+        text +=
+            &format!("  will be created, and its folder {folder} as well: is {title} installed?\n");
+    } else if found.text.is_none() {
+        text += "  will be created\n";
+    }
     for (mark, entry) in [('-', before), ('+', after)] {
         let Some(entry) = entry else { continue };
         let entry = member(name, &layout::text(entry, Some("  "), "\n"));

@@ -13,11 +13,11 @@ pub(crate) mod install;
 mod jsonc;
 mod layout;
 
-use std::fmt;
 use std::path::PathBuf;
 
 use crate::config::{AUTH_TOKEN, Env};
 
+pub(crate) use entry::shell;
 pub(crate) use layout::quoted;
 
 /// The name of the server in the client.
@@ -30,7 +30,7 @@ const PROGRAM: &str = env!("CARGO_PKG_NAME");
 const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
 
 /// A client whose configuration is known.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct McpClient {
     /// The name on the command line.
     pub(crate) name: &'static str,
@@ -371,10 +371,9 @@ fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
         let value = env(name).filter(|value| !value.is_empty());
         value.map(PathBuf::from)
     };
-    let home = if system == "windows" {
-        "USERPROFILE"
-    } else {
-        "HOME"
+    let home = match system {
+        "windows" => "USERPROFILE",
+        _ => "HOME",
     };
     let (base, rest) = file.split_once('/')?;
     let folder = |name| {
@@ -403,12 +402,6 @@ fn history(system: &str, env: Env<'_>) -> Option<PathBuf> {
         _ => "XDG_STATE_HOME/fabric-mcp",
     };
     located(file, system, env)
-}
-
-impl fmt::Debug for McpClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
-    }
 }
 
 impl McpClient {

@@ -41,7 +41,7 @@ fn zsh(flag: &Flag) -> String {
     for special in ["[", "]", ":"] {
         help = help.replace(special, &format!("\\{special}"));
     }
-    let repeat = if flag.is_repeated() { "*" } else { "" };
+    let repeat = if flag.is_repeated { "*" } else { "" };
     let (equals, value) = match (flag.placeholder, values(flag).as_slice()) {
         _ if !flag.takes_value() => ("", String::new()),
         (name, _) if flag.is_path() => ("=", format!(":{name}:_files")),
@@ -49,8 +49,8 @@ fn zsh(flag: &Flag) -> String {
         (name, values) => ("=", format!(":{name}:({})", values.join(" "))),
     };
     let names = flag.dashed().into_iter();
-    let specs = names.map(|name| quoted(&format!("{repeat}{name}{equals}[{help}]{value}")));
-    let specs = specs.map(|spec| format!("    {spec} \\\n"));
+    let specs = names.map(|name| format!("{repeat}{name}{equals}[{help}]{value}"));
+    let specs = specs.map(|spec| format!("    {} \\\n", clients::shell(&spec, "linux")));
     specs.collect()
 }
 
@@ -74,11 +74,6 @@ fn values(flag: &Flag) -> Vec<&'static str> {
         "TOOL" => TOOLS.iter().map(|tool| tool.name).collect(),
         _ => flag.values(),
     }
-}
-
-/// Quotes one word for a POSIX shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 /// Quotes one word for fish, whose quotes have two escapes.

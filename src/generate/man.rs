@@ -92,7 +92,7 @@ fn option(flag: &Flag) -> String {
         let _ = write!(tag, "{blank}\\fI{}\\fR", escaped(flag.placeholder));
     }
     let mut help = format!("{}.", flag.help);
-    if flag.is_repeated() {
+    if flag.is_repeated {
         help.push_str(" Can be repeated.");
     }
     if !flag.default.is_empty() {
