@@ -301,53 +301,40 @@ mod tests {
     fn over_http_each_has_its_own_keys_and_refers_to_the_token() {
         let (claude, code) = ("${FABRIC_MCP_AUTH_TOKEN}", "${env:FABRIC_MCP_AUTH_TOKEN}");
         let open = "{env:FABRIC_MCP_AUTH_TOKEN}";
-        for (name, head, token) in [
-            ("claude-code", r#""type": "http", "url""#, claude),
-            ("vscode", r#""type": "http", "url""#, code),
-            ("cursor", r#""url""#, code),
-            ("zed", r#""url""#, "YOUR_TOKEN"),
-            ("windsurf", r#""serverUrl""#, code),
-            ("cline", r#""type": "streamableHttp", "url""#, code),
-            ("continue", r#""type": "http", "url""#, "YOUR_TOKEN"),
-            ("gemini-cli", r#""httpUrl""#, claude),
-            ("jetbrains", r#""url""#, "YOUR_TOKEN"),
-            ("copilot-cli", r#""type": "http", "url""#, claude),
-            ("opencode", r#""type": "remote", "url""#, open),
-            ("zoo-code", r#""type": "streamable-http", "url""#, code),
-            ("antigravity", r#""serverUrl""#, "YOUR_TOKEN"),
-            ("kiro", r#""url""#, claude),
-            ("amp", r#""url""#, claude),
-            ("lm-studio", r#""url""#, "YOUR_TOKEN"),
-            ("warp", r#""url""#, "YOUR_TOKEN"),
+        let typed = [r#""type": "http", "url""#, r#""type": "sse", "url""#];
+        let cline = r#""type": "streamableHttp", "url""#;
+        let zoo = r#""type": "streamable-http", "url""#;
+        let [url, server, remote] = [r#""url""#, r#""serverUrl""#, r#""type": "remote", "url""#];
+        for (name, [head, sse], token) in [
+            ("claude-code", typed, claude),
+            ("vscode", typed, code),
+            ("cursor", [url; 2], code),
+            ("zed", [url, ""], "YOUR_TOKEN"),
+            ("windsurf", [server; 2], code),
+            ("cline", [cline, typed[1]], code),
+            ("continue", typed, "YOUR_TOKEN"),
+            ("gemini-cli", [r#""httpUrl""#, url], claude),
+            ("jetbrains", [url; 2], "YOUR_TOKEN"),
+            ("copilot-cli", typed, claude),
+            ("opencode", [remote; 2], open),
+            ("zoo-code", [zoo, typed[1]], code),
+            ("antigravity", [server; 2], "YOUR_TOKEN"),
+            ("kiro", [url; 2], claude),
+            ("amp", [url; 2], claude),
+            ("lm-studio", [url, ""], "YOUR_TOKEN"),
+            ("warp", [url; 2], "YOUR_TOKEN"),
         ] {
-            assert_eq!(
-                text(&client(name).entry("/opt/f", &url()), None, ""),
-                format!(
-                    "{{{head}: \"https://mcp.example.com/mcp\", \"headers\": {{\"Authorization\": \"Bearer {token}\"}}}}"
-                ),
-                "{name}"
-            );
-        }
-    }
-
-    #[test]
-    fn over_sse_the_kind_is_another() {
-        for (name, expected) in [
-            ("claude-code", r#"{"type": "sse", "url": "U", "#),
-            ("vscode", r#"{"type": "sse", "url": "U", "#),
-            ("cursor", r#"{"url": "U", "#),
-            ("windsurf", r#"{"serverUrl": "U", "#),
-            ("cline", r#"{"type": "sse", "url": "U", "#),
-            ("continue", r#"{"type": "sse", "url": "U", "#),
-            ("gemini-cli", r#"{"url": "U", "#),
-            ("jetbrains", r#"{"url": "U", "#),
-            ("copilot-cli", r#"{"type": "sse", "url": "U", "#),
-            ("opencode", r#"{"type": "remote", "url": "U", "#),
-            ("zoo-code", r#"{"type": "sse", "url": "U", "#),
-        ] {
-            let entry = client(name).entry("/opt/f", &at("U", true));
-            let text = text(&entry, None, "");
-            assert!(text.starts_with(expected), "{name}: {text}");
+            for (is_sse, head) in [(false, head), (true, sse)] {
+                if !head.is_empty() {
+                    let entry =
+                        client(name).entry("/opt/f", &at("https://mcp.example.com/x", is_sse));
+                    let authorization = format!("{{\"Authorization\": \"Bearer {token}\"}}");
+                    let expected = format!(
+                        "{{{head}: \"https://mcp.example.com/x\", \"headers\": {authorization}}}"
+                    );
+                    assert_eq!(text(&entry, None, ""), expected, "{name}");
+                }
+            }
         }
     }
 

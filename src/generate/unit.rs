@@ -78,7 +78,11 @@ mod tests {
         }
         let part = "\nEnvironment=";
         assert!(!unit.contains(part), "EnvironmentFile= would win over it");
-        assert!(!unit.contains("hides this program"));
+        let is_warned = |folder: &str| {
+            let unit = super::unit(&Path::new(folder).join("fabric-mcp"), false);
+            unit.unwrap().contains("hides this program")
+        };
+        assert!(HIDDEN.iter().all(|folder| is_warned(folder)) && !is_warned("/usr/bin"));
     }
 
     #[test]
@@ -96,16 +100,6 @@ mod tests {
             /etc/fabric-mcp/tokens --state-dir %S/fabric-mcp";
         assert_eq!(other[2], expected);
         assert_eq!(other[4], "EnvironmentFile=-/etc/fabric-mcp/%i.env");
-    }
-
-    #[test]
-    fn a_program_in_a_home_is_warned_of() {
-        let warned = |folder: &str| {
-            unit(&Path::new(folder).join("fabric-mcp"), false)
-                .unwrap()
-                .contains("hides this program")
-        };
-        assert!(HIDDEN.iter().all(|folder| warned(folder)) && !warned("/usr/bin"));
     }
 
     #[test]

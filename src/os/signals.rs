@@ -248,30 +248,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_signal_is_reported_and_ends_nothing() {
-        for (sent, name) in [("TERM", "SIGTERM"), ("INT", "SIGINT")] {
-            if sent == "INT" && ignores_interrupts() {
+    fn hangups_and_the_first_other_signal_are_reported_and_end_nothing() {
+        for signals in ["HUP HUP HUP TERM", "INT"] {
+            if signals == "INT" && ignores_interrupts() {
                 continue;
             }
             let (mut child, mut lines) = start();
-            send(&child, sent);
-            assert_eq!(said(&mut lines), name);
+            for signal in signals.split(' ') {
+                send(&child, signal);
+                assert_eq!(said(&mut lines), format!("SIG{signal}"));
+            }
             drop(child.stdin.take());
             assert_eq!(child.wait().unwrap().code(), Some(0));
         }
-    }
-
-    #[test]
-    fn hangups_are_reported_however_many_there_are() {
-        let (mut child, mut lines) = start();
-        for _ in 0..3 {
-            send(&child, "HUP");
-            assert_eq!(said(&mut lines), "SIGHUP");
-        }
-        send(&child, "TERM");
-        assert_eq!(said(&mut lines), "SIGTERM");
-        drop(child.stdin.take());
-        assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 
     #[test]
