@@ -208,15 +208,10 @@ pub(crate) fn request_scope(id: &str) -> Scope {
     Scope::enter(&REQUEST, Some(id.to_owned()))
 }
 
-/// Adds `caller=name` to each log line of this thread until the guard is dropped.
-pub(crate) fn caller_scope(name: String) -> Scope {
-    Scope::enter(&CALLER, Some(name))
-}
-
-/// Leaves `caller=` out of the log lines of this thread until the guard is dropped, for events that the caller did not
-/// cause.
-pub(crate) fn no_caller_scope() -> Scope {
-    Scope::enter(&CALLER, None)
+/// Adds `caller=name` to each log line of this thread until the guard is dropped, or leaves it out, for events that the
+/// caller did not cause.
+pub(crate) fn caller_scope(name: Option<String>) -> Scope {
+    Scope::enter(&CALLER, name)
 }
 
 type ThreadLocal = LocalKey<RefCell<Option<String>>>;
@@ -578,7 +573,7 @@ mod tests {
     #[test]
     fn the_caller_is_the_last_field() {
         let (logger, queue) = logger();
-        let _scope = caller_scope("alice ok=true".to_owned());
+        let _scope = caller_scope(Some("alice ok=true".to_owned()));
         let mut line = Line::default();
         line.field("ok", false);
         logger.add(Level::Info, "fabric_mcp", line);

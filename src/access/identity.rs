@@ -107,7 +107,7 @@ impl Identity {
 
     /// Adds the caller to this thread's log lines until the guard is dropped. Does nothing where there is only one caller.
     pub(crate) fn log_scope(&self) -> Option<Scope> {
-        (*self != Identity::Local).then(|| logging::caller_scope(self.name()))
+        (*self != Identity::Local).then(|| logging::caller_scope(Some(self.name())))
     }
 }
 

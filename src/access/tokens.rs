@@ -194,7 +194,7 @@ impl Tokens {
             && let Some(mut watch) = try_lock(&self.watch)
             && watch.due <= self.clock.steady()
         {
-            let _nobody = logging::no_caller_scope();
+            let _nobody = logging::caller_scope(None);
             report(self.look(&mut watch, REST));
         }
         let holder = read(&self.table).get(&token).cloned();
