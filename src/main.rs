@@ -205,13 +205,13 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             server.backend.runs.interrupt_all();
             called
         }
-        Command::There(Task::Call(tool, words), settings) => {
-            shell::run(CallTarget::There(&settings), &tool, &words, settings.json)
+        Command::There(Task::Call(tool, words), at, config) => {
+            shell::run(CallTarget::There(&at), &tool, &words, config.json)
         }
-        Command::There(Task::Check, settings) => transport::connect::check(&settings)
+        Command::There(Task::Check, at, _) => transport::connect::check(&at)
             .map_err(ExitReason::failed)
             .and_then(|report| print(&report)),
-        Command::There(Task::Serve, settings) => relay(&settings).map(|()| true),
+        Command::There(Task::Serve, at, config) => relay(&at, &config).map(|()| true),
         Command::Here(Task::Check, mut config) => {
             // `--check` keeps no runs.
             config.kept.state_dir = None;
@@ -492,11 +492,8 @@ fn log_connection(server: &Arc<Server>) {
         runs.sweep();
         check::log_connection(&client);
     };
-    spawn(
-        "start-check",
-        "the connection to Fabric is not tested",
-        test,
-    );
+    let otherwise = "the connection to Fabric is not tested";
+    spawn("start-check", otherwise, test);
 }
 
 /// Ends the process, as when a client on stdio has disconnected.
@@ -537,8 +534,8 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     serve_stdin(|input| stdio.serve(input), begin, end)
 }
 
-/// Passes messages on to the server of `settings`.
-fn relay(settings: &Connect) -> Result<(), ExitReason> {
+/// Passes messages on to another server.
+fn relay(at: &Connect, config: &Config) -> Result<(), ExitReason> {
     heap::tune();
     let client = |relay: &Weak<Relay>| {
         let relay = relay.clone();
@@ -548,8 +545,8 @@ fn relay(settings: &Connect) -> Result<(), ExitReason> {
         };
         Arc::new(Writer::new(io::stdout(), broken))
     };
-    let relay = Relay::new(settings, client).map_err(ExitReason::usage)?;
-    logging::start(settings.log_level, settings.log_json);
+    let relay = Relay::new(at, client).map_err(ExitReason::usage)?;
+    logging::start(config.log_level, config.log_json);
     let other = relay.clone();
     let end = move |signal: &str| {
         log::info!("{signal}: ending");

@@ -17,8 +17,6 @@ use crate::url::base_url;
 
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN, CERT_FILE};
 
-/// Variable of the file that holds this token.
-pub(crate) const AUTH_TOKEN_FILE: &str = "FABRIC_MCP_AUTH_TOKEN_FILE";
 /// Variable of the client id at the OAuth issuer.
 pub(crate) const OAUTH_CLIENT_ID: &str = "FABRIC_MCP_OAUTH_CLIENT_ID";
 /// Variable of the secret of that client.

@@ -59,10 +59,8 @@ fn title() -> String {
 
 fn full() -> String {
     let (title, topics) = (title(), topic_names(", "));
-    let (flags, variables) = (
-        SECTIONS.map(flags_of).concat(),
-        list(VARIABLES.iter().copied()),
-    );
+    let flags = SECTIONS.map(flags_of).concat();
+    let variables = list(VARIABLES.iter().copied());
     format!(
         "{title}\n{HEAD}{flags}\nVariables without a flag:\n{variables}\n\n{PRECEDENCE}\n\n\
          More: fabric-mcp --help TOPIC, where TOPIC is one of {topics}."

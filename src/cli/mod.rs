@@ -40,7 +40,7 @@ pub(crate) enum Command {
     /// Serve MCP, or do this instead, as a server of its own.
     Here(Task, Box<Config>),
     /// The same at another server: `--connect`.
-    There(Task, Connect),
+    There(Task, Connect, Box<Config>),
     /// Print the catalogue of the tools that are offered, as `tools/list` has them with `--json`: `--list-tools`.
     ListTools(Box<Config>),
     /// Ask the server on this machine that listens on this host and port whether it is up: `--healthcheck`. A mistake in
@@ -108,26 +108,21 @@ pub(crate) struct ExitReason {
 
 impl ExitReason {
     pub(crate) fn failed(reason: impl Into<String>) -> ExitReason {
-        ExitReason {
-            code: 1,
-            reason: reason.into(),
-        }
+        let reason = reason.into();
+        ExitReason { code: 1, reason }
     }
 
     pub(crate) fn usage(reason: impl Into<String>) -> ExitReason {
-        ExitReason {
-            code: 2,
-            reason: reason.into(),
-        }
+        let reason = reason.into();
+        ExitReason { code: 2, reason }
     }
 
     /// The result of a command that could not write to stdout: true if the reader has closed the pipe, as `| head` does.
     pub(crate) fn unwritable(error: io::Error) -> Result<bool, ExitReason> {
+        let reason = format!("stdout cannot be written: {error}");
         match error.kind() {
             io::ErrorKind::BrokenPipe => Ok(true),
-            _ => Err(ExitReason::failed(format!(
-                "stdout cannot be written: {error}"
-            ))),
+            _ => Err(ExitReason::failed(reason)),
         }
     }
 }
@@ -175,15 +170,14 @@ pub(crate) fn parse(
         return Err(unexpected_word(word));
     }
     for flag in ["install", "uninstall"] {
-        if let Some(name) = settings.last(flag) {
-            let client = client(&format!("--{flag}"), name)?;
+        if let Some(client_name) = settings.last(flag) {
+            let client = client(&format!("--{flag}"), client_name)?;
             let launch = (flag == "install").then(|| launch::launch(client, &settings));
             let history = settings.has("history").then_some(true);
+            let name = settings.one("name", values::server_name)?;
             let asked = Installation {
                 client,
-                name: settings
-                    .one("name", values::server_name)?
-                    .unwrap_or_else(|| clients::NAME.to_owned()),
+                name: name.unwrap_or_else(|| clients::NAME.to_owned()),
                 launch: launch.transpose()?,
                 history: history.or(settings.has("no-history").then_some(false)),
                 yes: settings.has("yes"),
@@ -203,7 +197,10 @@ pub(crate) fn parse(
         None => Task::Serve,
     };
     if let Some(url) = settings.one("connect", values::connect_url)? {
-        return Ok(Command::There(task, resolve::connect(&settings, url)?));
+        // Variables of other settings, which may be there for a server, count for nothing.
+        let config = settings.only(&["log-level", "log-format", "json"])?;
+        let connect = resolve::connect(&settings, url)?;
+        return Ok(Command::There(task, connect, config.into()));
     }
     if settings.has("healthcheck") {
         let config = settings.only(&["host", "port"]);
@@ -247,12 +244,8 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
             if names.is_empty() == settings.has("all") || what != "skills" =>
         {
             let config = resolve::resolve(settings)?;
-            return Ok(Command::Skills(
-                what,
-                dir.into(),
-                names.to_vec(),
-                config.into(),
-            ));
+            let (dir, names) = (dir.into(), names.to_vec());
+            return Ok(Command::Skills(what, dir, names, config.into()));
         }
         ("token", [name, role]) => {
             let why = "is not a role; give run, read or metrics";

@@ -7,8 +7,7 @@ use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use super::flags::{
-    API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
-    OAUTH_CLIENT_SECRET, VARIABLES,
+    API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, VARIABLES,
 };
 use super::parse::{FlagsAndEnv, listed};
 use super::{named, values};
@@ -49,9 +48,8 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
         config.path = "/sse".to_owned();
     }
     if config.demo && settings.has("fabric-url") {
-        config.warnings.push(
-            "--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned(),
-        );
+        let ignored = "--demo uses the Fabric built into this program: --fabric-url is ignored.";
+        config.warnings.push(ignored.to_owned());
     }
     config.kept.is_history = settings.has("history");
     let has_folders = !config.patterns_dirs.is_empty();
@@ -148,17 +146,13 @@ fn bare(name: &str) -> &str {
     name.trim_start_matches(OWN_VARIABLE)
 }
 
-/// The settings of `--connect`. Variables of other settings, which may be there for a server, count for nothing.
+/// The settings of `--connect`.
 pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, String> {
-    let config = settings.only(&["log-level", "log-format", "json"])?;
     Ok(Connect {
         url,
         // The server, not the client, is warned of a short token.
         token: token(settings, &mut Vec::new())?,
         ca_file: ca_file(settings),
-        log_level: config.log_level,
-        log_json: config.log_json,
-        json: config.json,
     })
 }
 
@@ -191,10 +185,9 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, String> {
 fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), String> {
     let allowed = &policy.allowed_models;
     if policy.default_model.is_empty() && !policy.default_vendor.is_empty() {
-        return Err(named(
-            &settings.name("default-vendor"),
-            "there is no --default-model; a vendor alone does not choose a model, so give both",
-        ));
+        let why =
+            "there is no --default-model; a vendor alone does not choose a model, so give both";
+        return Err(named(&settings.name("default-vendor"), why));
     }
     let is_refused = |model: &str| {
         !allowed.is_empty() && !allowed.iter().any(|one| one.eq_ignore_ascii_case(model))
@@ -274,7 +267,7 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
         if !http.allow_unauthenticated {
             let why = format!(
                 "{name} {why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or \
-                 {AUTH_TOKEN_FILE}), or give --oauth-issuer; or --allow-unauthenticated, if \
+                 {AUTH_TOKEN}_FILE), or give --oauth-issuer; or --allow-unauthenticated, if \
                  something in front of it decides who may come in"
             );
             return Err(named(&settings.name(long), why));

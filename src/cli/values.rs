@@ -285,10 +285,8 @@ pub(super) fn prices(text: &str) -> Result<Prices, String> {
         let (model, (input, output)) = row.ok_or_else(|| wrong(form))?;
         let before = prices.insert(model.to_ascii_lowercase(), [input, output]);
         if before.is_some() {
-            let why = format!(
-                "{} has a price already; give each model one line",
-                shown(&model)
-            );
+            let model = shown(&model);
+            let why = format!("{model} has a price already; give each model one line");
             return Err(wrong(&why));
         }
     }

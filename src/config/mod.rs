@@ -162,12 +162,6 @@ pub(crate) struct Connect {
     pub(crate) token: Option<Secret>,
     /// `SSL_CERT_FILE`.
     pub(crate) ca_file: Option<PathBuf>,
-    /// As in [`Config`].
-    pub(crate) log_level: Option<Level>,
-    /// As in [`Config`].
-    pub(crate) log_json: bool,
-    /// As in [`Config`].
-    pub(crate) json: bool,
 }
 
 /// What the operator offers and allows, and what runs get that do not say; enforced by `tools` and `server`.
@@ -371,10 +365,9 @@ impl Default for HttpLimits {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
-            stack_size: if cfg!(debug_assertions) {
-                1 << 20
-            } else {
-                256 << 10
+            stack_size: match cfg!(debug_assertions) {
+                true => 1 << 20,
+                false => 256 << 10,
             },
         }
     }
