@@ -120,22 +120,19 @@ pub(crate) fn run(
     if let Some(error) = lock(&screen.state).lost.take() {
         return ExitReason::unwritable(error);
     }
-    failure.map_or(Ok(true), |reason| {
-        let stopped = screen.stopped.load(Ordering::Acquire);
-        let (mut said, is_terminal) = (reason.as_str(), io::stderr().is_terminal());
-        // For programs, which also have the exit code.
-        if let Some(at) = said.rfind(" urn:fabric-mcp:").filter(|_| is_terminal) {
-            said = if stopped > 1 {
-                "Cancelled."
-            } else {
-                &said[..at]
-            };
-        }
-        Err(ExitReason {
-            code: stopped.max(1),
-            reason: for_terminal(said).into_owned(),
-        })
-    })
+    let Some(reason) = failure else {
+        return Ok(true);
+    };
+    let stopped = screen.stopped.load(Ordering::Acquire);
+    // Programs get the URN, which also have the exit code.
+    let urn = reason.rfind(" urn:fabric-mcp:");
+    let said = match urn.filter(|_| io::stderr().is_terminal()) {
+        Some(_) if stopped > 1 => "Cancelled.",
+        Some(at) => &reason[..at],
+        None => &reason,
+    };
+    let (code, reason) = (stopped.max(1), for_terminal(said).into_owned());
+    Err(ExitReason { code, reason })
 }
 
 /// Refuses a name, given with `flag`, that no tool has that `policy` offers.

@@ -246,10 +246,8 @@ fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
     if let Some(started) = started(entry) {
         let name = started.rsplit(['/', '\\']).next().unwrap_or_default();
         let version = name.trim_end_matches(".exe").strip_prefix(PROGRAM);
-        let is_version = |rest: &str| {
-            rest.trim_start_matches('-')
-                .starts_with(|c: char| c.is_ascii_digit())
-        };
+        let is_digit = |c: char| c.is_ascii_digit();
+        let is_version = |rest: &str| rest.trim_start_matches('-').starts_with(is_digit);
         return started == program
             || version.is_some_and(|rest| rest.is_empty() || is_version(rest));
     }

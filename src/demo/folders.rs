@@ -121,10 +121,8 @@ impl Folders {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             if names.len() == MAX_ENTRIES {
-                self.warn(
-                    folder,
-                    "it has more than 10,000 entries, and this is the rest",
-                );
+                let why = "it has more than 10,000 entries, and this is the rest";
+                self.warn(folder, why);
                 break;
             }
             match entry.file_name().into_string() {

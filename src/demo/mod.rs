@@ -223,9 +223,8 @@ fn transcript(asked: &Value) -> Value {
         Some((_, sentence)) if !has_times => sentence,
         _ => line,
     });
-    let text = lines
-        .collect::<Vec<_>>()
-        .join(if has_times { "\n" } else { " " });
+    let between = if has_times { "\n" } else { " " };
+    let text = Vec::from_iter(lines).join(between);
     json!({
         "transcript": text,
         "title": "What broke on Friday",

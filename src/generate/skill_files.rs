@@ -141,11 +141,8 @@ fn files<'a>(
         return each.map(file).collect();
     }
     let folder = if what == "plugin" { "skills/" } else { "" };
-    let mut files = vec![(
-        format!("{folder}fabric/SKILL.md"),
-        "fabric",
-        index(all, skills),
-    )];
+    let path = format!("{folder}fabric/SKILL.md");
+    let mut files = vec![(path, "fabric", index(all, skills))];
     for (name, pattern) in each {
         let path = format!("{folder}fabric/references/{pattern}.md");
         files.push((path, pattern, document(name)));
@@ -169,21 +166,17 @@ fn files<'a>(
 /// The skill of these patterns.
 fn index(all: &Skills, skills: &BTreeMap<String, String>) -> String {
     let groups = Vec::from_iter(GROUPS.lines().filter_map(|line| line.split_once(": ")));
-    let mut parts = vec![String::new(); groups.len()];
+    let mut parts: BTreeMap<usize, String> = BTreeMap::new();
     for pattern in skills.values() {
         let first = pattern.split(['_', '-', ' ']).next();
         let is_in = |words: &str| words.split(' ').any(|word| Some(word) == first);
         let at = groups.iter().position(|(words, _)| is_in(words));
-        parts[at.unwrap_or(groups.len() - 1)] +=
-            &format!("- `{pattern}`: {}\n", all.description(pattern));
+        let part = parts.entry(at.unwrap_or(groups.len() - 1)).or_default();
+        *part += &format!("- `{pattern}`: {}\n", all.description(pattern));
     }
-    let parts = groups
-        .iter()
-        .zip(parts)
-        .filter(|(_, lines)| !lines.is_empty());
-    let parts: String = parts
-        .map(|((_, title), lines)| format!("\n## {title}\n\n{lines}"))
-        .collect();
+    let parts = parts.iter();
+    let parts = parts.map(|(&at, lines)| format!("\n## {}\n\n{lines}", groups[at].1));
+    let parts: String = parts.collect();
     let count = skills.len().to_string();
     filled(SKILL, &[("@COUNT@", &count), ("@INDEX@\n", &parts)])
 }
