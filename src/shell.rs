@@ -124,7 +124,7 @@ pub(crate) fn run(
         return Ok(true);
     };
     let stopped = screen.stopped.load(Ordering::Acquire);
-    // Programs get the URN, which also have the exit code.
+    // The URN is for programs, which have the exit code too.
     let urn = reason.rfind(" urn:fabric-mcp:");
     let said = match urn.filter(|_| io::stderr().is_terminal()) {
         Some(_) if stopped > 1 => "Cancelled.",

@@ -459,27 +459,18 @@ mod tests {
     fn every_name_is_used_once_and_every_flag_is_explained() {
         let mut names = HashSet::new();
         for flag in FLAGS {
-            let is_so = flag.names().all(|name| names.insert(name.to_owned()));
-            assert!(is_so, "--{}", flag.long);
-            let is_so = flag
-                .short
-                .is_none_or(|letter| names.insert(letter.to_string()));
-            assert!(is_so, "--{}", flag.long);
-            let is_so = flag.env().is_none_or(|name| names.insert(name));
-            assert!(is_so, "--{}", flag.long);
+            let letter = flag.short.map(|letter| letter.to_string());
+            let own = flag.names().map(str::to_owned);
+            let mut own = own.chain(letter).chain(flag.env());
+            assert!(own.all(|name| names.insert(name)), "--{}", flag.long);
             let is_so = !flag.help.is_empty() && !flag.help.ends_with('.');
             assert!(is_so, "--{}", flag.long);
-            assert!(
-                flag.choices
-                    .split(' ')
-                    .all(|choice| flag.help.contains(choice))
-            );
+            let mut choices = flag.choices.split(' ');
+            let is_so = choices.all(|choice| flag.help.contains(choice));
+            assert!(is_so, "--{}", flag.long);
         }
-        assert!(
-            VARIABLES
-                .iter()
-                .all(|(name, _)| names.insert((*name).to_owned()))
-        );
+        let mut variables = VARIABLES.iter();
+        assert!(variables.all(|(name, _)| names.insert((*name).to_owned())));
     }
 
     #[test]

@@ -55,16 +55,11 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn is_hex(id: &str) -> bool {
-        id.bytes()
-            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-    }
-
     #[test]
     fn ids_are_32_hex_digits_and_differ() {
         let ids: HashSet<_> = (0..1000).map(|_| id()).collect();
         assert_eq!(ids.len(), 1000);
-        assert!(ids.iter().all(|id| id.len() == 32 && is_hex(id)));
+        assert!(ids.iter().all(|id| parse(id).is_some()));
     }
 
     #[test]
@@ -79,7 +74,7 @@ mod tests {
     #[test]
     fn request_ids_share_the_process_and_count_up() {
         let (one, two) = (request_id(), request_id());
-        assert_eq!((one.len(), is_hex(&one)), (16, true));
+        assert!(one.len() == 16 && parse(&format!("{one}{two}")).is_some());
         assert_eq!(one[..8], two[..8]);
         assert!(one[8..] < two[8..]);
     }

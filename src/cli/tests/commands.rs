@@ -76,11 +76,18 @@ fn commands() {
 
 /// What `--install` would have a client start.
 fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, Option<String>)>) {
-    match parse_with(&format!("--install cursor {args}"), vars) {
-        Ok(Command::Install(asked, _)) => match asked.launch {
-            Some(Launch::Program { args, env }) => (args, env),
-            other => panic!("{args} {vars:?}: {other:?}"),
-        },
+    started(&format!("--install cursor {args}"), vars)
+}
+
+/// What a client would start after this command.
+fn started(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, Option<String>)>) {
+    let launch = match parse_with(args, vars) {
+        Ok(Command::Install(asked, _)) => asked.launch,
+        Ok(Command::Generate(Generate::ClientConfig(_, launch))) => Some(launch),
+        other => panic!("{args} {vars:?}: {other:?}"),
+    };
+    match launch {
+        Some(Launch::Program { args, env }) => (args, env),
         other => panic!("{args} {vars:?}: {other:?}"),
     }
 }
@@ -155,22 +162,9 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
 fn each_client_is_answered_before_it_gives_up() {
     let given = |client: &McpClient, more: &str| {
         let line = |what| format!("{what} {} --demo {more}", client.name);
-        let args = |command| match command {
-            Ok(Command::Install(
-                Installation {
-                    launch: Some(Launch::Program { args, .. }),
-                    ..
-                },
-                _,
-            ))
-            | Ok(Command::Generate(Generate::ClientConfig(_, Launch::Program { args, .. }))) => {
-                args.join(" ")
-            }
-            other => panic!("{other:?}"),
-        };
-        let installed = args(parse_with(&line("--install"), &[]));
-        let wanted = args(parse_with(&line("--generate client-config"), &[]));
-        assert_eq!(installed, wanted);
+        let [installed, printed] = ["--install", "--generate client-config"]
+            .map(|what| started(&line(what), &[]).0.join(" "));
+        assert_eq!(installed, printed);
         installed
     };
     for client in CLIENTS {

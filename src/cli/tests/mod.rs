@@ -477,12 +477,9 @@ fn settings_that_need_one_another_say_so() {
     let said = "--allow-model a --allow-model B --default-model A --default-vendor V";
     let config = config_with(said, &[]);
     let policy = config.policy;
-    let found = (
-        policy.allowed_models.len(),
-        &*policy.default_model,
-        &*policy.default_vendor,
-    );
-    assert_eq!(found, (2, "A", "V"));
+    assert_eq!(policy.allowed_models.len(), 2);
+    let found = [policy.default_model, policy.default_vendor];
+    assert_eq!(found, ["A", "V"]);
     let models = [("FABRIC_MODEL_SUMMARIZE", "V|c")];
     let policy = config_with("--pattern-model x=a --pattern-model y=W|b", &models).policy;
     let models_of = policy.pattern_models.iter();
