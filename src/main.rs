@@ -283,13 +283,14 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
     let (args, env) = match launch {
         Launch::Program { args, env } => (args, env),
         Launch::Url { url, token, .. } => {
+            let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
             let settings = Connect {
                 url: url.clone(),
-                ca_file: std::env::var_os(CERT_FILE).map(Into::into),
+                ca_file: set(CERT_FILE).map(Into::into),
                 ..Connect::default()
             };
-            let has_token = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
-            *token = has_token || !transport::connect::asks_for_oauth(&settings);
+            let is_asked = || transport::connect::asks_for_oauth(&settings);
+            *token = set(AUTH_TOKEN).is_some() || !is_asked();
             return (!*token).then(|| SIGNS_IN.to_owned());
         }
     };
