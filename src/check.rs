@@ -14,7 +14,7 @@ use crate::access::Access;
 use crate::config::{self, Config, MODEL_VARIABLE, Policy};
 use crate::fabric::names::is_same;
 use crate::fabric::{
-    Cause, Chat, Client, Error, Event, Kind, Name, Names, Observer, Process, Unobserved, not_found,
+    Cause, Chat, Client, Error, Event, Name, Names, Observer, Process, Unobserved, not_found,
 };
 use crate::protocol::Revision;
 use crate::server::Server;
@@ -438,7 +438,7 @@ impl<'a> Report<'a> {
     }
 
     fn found(&mut self, cause: Cause, values: &[(&str, &str)]) {
-        self.problems.push(Error::of(Kind::ApiError, cause, values));
+        self.problems.push(Error::of(cause, values));
     }
 
     /// A problem whose reason is `error`.

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use Severity::{Failure, Passing, Warning};
+
 use crate::table::table;
 
 /// Whose failure it is.
@@ -99,199 +101,193 @@ impl Kind {
         self.row().1 == Origin::Caller
     }
 
-    /// What an HTTP status of Fabric other than 200 means.
-    pub(crate) fn from_status(status: u16) -> Kind {
-        match status {
-            401 | 403 => Kind::ApiUnauthorized,
-            502..=504 => Kind::ApiUnavailable,
-            500.. => Kind::FabricInternal,
-            _ => Kind::ApiError,
-        }
-    }
-
     /// The whole URN.
     pub(crate) fn urn(self) -> String {
         format!("urn:fabric-mcp:error:{}", self.name())
     }
 }
 
-/// Whether `--check` fails because of a [`Cause`].
+/// What a [`Cause`] means for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Severity {
-    Error,
+    /// It has failed.
+    Failure,
+    /// It has failed, and may succeed if it is sent again at once.
+    Passing,
+    /// Nothing: only `--check` tells of it, and does not fail because of it.
     Warning,
 }
 
 table! {
-    /// Why Fabric could not be used, or not as it should be. Finer than [`Kind`]. Its row says whether `--check` fails
-    /// because of it, and has the code for scripts of `--check`, which never changes; an empty one stands for the name of
-    /// the error's kind. Its comment is what people are told: what happened and why, and what to do. In it, `{url}`,
+    /// Why Fabric could not be used, or not as it should be. Finer than [`Kind`]. Its row has the kind of the error, what
+    /// it means for a request, and the code for scripts of `--check`, which never changes; an empty one stands for the
+    /// name of the kind. Its comment is what people are told: what happened and why, and what to do. In it, `{url}`,
     /// `{request}`, `{status}`, `{limit}` (seconds) or `{why}` are filled in.
     #[allow(rustdoc::bare_urls, reason = "its rows' comments are shown to people as they are")]
-    told Cause: (Severity, &'static str) {
+    told Cause: (Kind, Severity, &'static str) {
         /// No Fabric 1.4 was found on this machine, so none can be started.
         /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or give the right path: --start-fabric=PROGRAM.
-        NoProgram = (Severity::Error, "fabric-not-found");
+        NoProgram = (Kind::ApiUnavailable, Failure, "fabric-not-found");
         /// Fabric cannot be started, because it is not set up.
         /// Run `fabric --setup` on this machine and choose a default model, then try again.
-        NotSetUp = (Severity::Error, "fabric-not-set-up");
+        NotSetUp = (Kind::ApiUnavailable, Failure, "fabric-not-set-up");
         /// Fabric cannot be started: {why}.
         /// Try again; if it fails again, run fabric-mcp --start-fabric --check or read the log of fabric-mcp: both show what Fabric said.
-        NotStarted = (Severity::Error, "fabric-not-started");
+        NotStarted = (Kind::ApiUnavailable, Failure, "fabric-not-started");
         /// The Fabric that this server had started has ended.
         /// Try again, and the server starts Fabric again. The log of fabric-mcp has what Fabric said last.
-        FabricEnded = (Severity::Error, "fabric-ended");
+        FabricEnded = (Kind::ApiUnavailable, Passing, "fabric-ended");
         /// Nothing listens at {url}.
         /// Start `fabric --serve`; if it runs, set FABRIC_BASE_URL to the host and port it prints.
-        Refused = (Severity::Error, "connection-refused");
+        Refused = (Kind::ApiUnavailable, Passing, "connection-refused");
         /// The connection to Fabric at {url} failed ({why}).
         /// Check the network between this machine and Fabric, and whether `fabric --serve` is running.
-        NoConnection = (Severity::Error, "");
+        NoConnection = (Kind::ApiUnavailable, Passing, "");
         /// The host name in {url} cannot be resolved.
         /// Correct the name in FABRIC_BASE_URL, or fix this machine's DNS; `getent hosts NAME` tests it.
-        UnknownHost = (Severity::Error, "unknown-host");
+        UnknownHost = (Kind::ApiUnavailable, Passing, "unknown-host");
         /// {url} does not accept the connection within {limit} s: the host is off, or a firewall drops it.
         /// Check the host and port in FABRIC_BASE_URL and the firewall; a slow network needs a longer --connect-timeout.
-        ConnectTimeout = (Severity::Error, "connect-timeout");
+        ConnectTimeout = (Kind::ApiUnavailable, Failure, "connect-timeout");
         /// Fabric at {url} did not answer {request} within {limit} s ({flag}).
         /// Restart `fabric --serve` if it hangs; if it is only slow, raise that limit.
-        Silent = (Severity::Error, "no-answer");
+        Silent = (Kind::ApiUnavailable, Failure, "no-answer");
         /// Fabric at {url} did not finish {request} within {limit} s ({flag}).
         /// If Fabric needs that long, raise that limit.
-        Unfinished = (Severity::Error, "");
+        Unfinished = (Kind::StreamInterrupted, Failure, "");
         // Our limit, and no failure of Fabric.
         /// The run at Fabric ({url}) took longer than {limit} s ({flag}), so it was ended.
         /// Ask for less, or raise that limit.
-        RunTimeout = (Severity::Error, "");
+        RunTimeout = (Kind::StreamInterrupted, Failure, "");
         /// Fabric at {url} stopped reading {request} before its end.
         /// Restart `fabric --serve` if it hangs; a slow network needs a longer --request-timeout.
-        Unread = (Severity::Error, "no-answer");
+        Unread = (Kind::ApiUnavailable, Failure, "no-answer");
         /// Fabric at {url} was silent for {limit} s during the run: the model may have failed; Fabric's own log may say why.
         /// A slower model needs a longer --idle-timeout.
-        RunSilent = (Severity::Error, "");
+        RunSilent = (Kind::Timeout, Failure, "");
         /// The connection to Fabric at {url} broke off in the middle of the answer to {request}.
         /// Try again if the rest is needed; if it happens again, read the log of Fabric, and of any proxy in front of it.
-        BrokeOff = (Severity::Error, "");
+        BrokeOff = (Kind::StreamInterrupted, Passing, "");
         /// The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}: {why}.
         /// Correct that variable; if Fabric needs no proxy, add its host to NO_PROXY.
-        Proxy = (Severity::Error, "proxy-failed");
+        Proxy = (Kind::ApiUnavailable, Passing, "proxy-failed");
         /// The certificate at {url} has expired, or this machine's clock is fast.
         /// Check the clock with `date -u`; if it is right, renew the certificate.
-        CertificateExpired = (Severity::Error, "certificate-expired");
+        CertificateExpired = (Kind::ApiUnavailable, Failure, "certificate-expired");
         /// The certificate at {url} is not valid yet, or this machine's clock is slow.
         /// Check the clock with `date -u`, and set it.
-        CertificateNotYetValid = (Severity::Error, "certificate-not-yet-valid");
+        CertificateNotYetValid = (Kind::ApiUnavailable, Failure, "certificate-not-yet-valid");
         /// The certificate at {url} comes from an authority that is not trusted here.
         /// Set SSL_CERT_FILE to a PEM file with that authority's certificate.
-        CertificateUnknownIssuer = (Severity::Error, "certificate-unknown-issuer");
+        CertificateUnknownIssuer = (Kind::ApiUnavailable, Failure, "certificate-unknown-issuer");
         /// The server at {url} shows an authority's certificate (CA:TRUE), which cannot be a server's own.
         /// Make one with `openssl req -x509 -addext basicConstraints=CA:FALSE -addext subjectAltName=DNS:HOST` (or IP:…).
-        CertificateOfAuthority = (Severity::Error, "certificate-of-authority");
+        CertificateOfAuthority = (Kind::ApiUnavailable, Failure, "certificate-of-authority");
         /// The certificate at {url} is for another host name ({why}).
         /// Use the name of the certificate in FABRIC_BASE_URL.
-        CertificateWrongName = (Severity::Error, "certificate-wrong-name");
+        CertificateWrongName = (Kind::ApiUnavailable, Failure, "certificate-wrong-name");
         /// What listens at {url} does not speak TLS.
         /// Write http:// instead of https:// in FABRIC_BASE_URL, or correct its port.
-        NotTls = (Severity::Error, "not-tls");
+        NotTls = (Kind::ApiUnavailable, Failure, "not-tls");
         // It answers that it speaks TLS only.
         /// What listens at {url} expects TLS (HTTP 400).
         /// Write https:// instead of http:// in FABRIC_BASE_URL, or correct its port.
-        WantsTls = (Severity::Error, "wants-tls");
+        WantsTls = (Kind::ApiError, Failure, "wants-tls");
         /// The TLS connection to Fabric at {url} failed: {why}.
         /// Check the proxy or server that handles TLS for Fabric, and whether that address uses https at all.
-        Tls = (Severity::Error, "tls-failed");
+        Tls = (Kind::ApiUnavailable, Failure, "tls-failed");
         /// Fabric at {url} closed the connection without an answer to {request}.
         /// Fabric's own log may say why; if another program listens there, correct the port in FABRIC_BASE_URL, or write https:// if it expects TLS.
-        Closed = (Severity::Error, "not-http");
+        Closed = (Kind::ApiUnavailable, Passing, "not-http");
         /// What listens at {url} closed the connection without an answer to {request}.
         /// Write http:// instead of https:// in FABRIC_BASE_URL if it does not speak TLS, or correct its port; otherwise Fabric's own log may say why.
-        ClosedTls = (Severity::Error, "not-tls");
+        ClosedTls = (Kind::ApiUnavailable, Passing, "not-tls");
         /// What listens at {url} does not answer in HTTP.
         /// Correct the port in FABRIC_BASE_URL, or write https:// if that port expects TLS.
-        NotHttp = (Severity::Error, "not-http");
+        NotHttp = (Kind::ApiError, Failure, "not-http");
         /// {url} answers {request} with a web page: a proxy, a login page or another program.
         /// Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with a path if a proxy serves it under one.
-        WebPage = (Severity::Error, "web-page");
+        WebPage = (Kind::ApiError, Failure, "web-page");
         /// The answer to {request} from {url} came compressed, although nobody asked for that: a proxy may be answering there.
         /// Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.
-        Compressed = (Severity::Error, "");
+        Compressed = (Kind::ApiError, Failure, "");
         /// {url} answers {request} with a redirect (HTTP {status}), which is not followed, because the key would go with it.
         /// Set FABRIC_BASE_URL to where it leads; `curl -sI URL` shows that.
-        Redirect = (Severity::Error, "redirect");
+        Redirect = (Kind::ApiError, Failure, "redirect");
         /// Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.
         /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; for a client, in its env: your shell's variables may not reach it.
-        KeyMissing = (Severity::Error, "key-missing");
+        KeyMissing = (Kind::ApiUnauthorized, Failure, "key-missing");
         /// Fabric at {url} refuses the key in FABRIC_API_KEY (HTTP {status}).
         /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may have changed.
-        KeyRefused = (Severity::Error, "key-refused");
+        KeyRefused = (Kind::ApiUnauthorized, Failure, "key-refused");
         /// Fabric at {url} refuses the key (HTTP {status}): FABRIC_API_KEY holds a placeholder that nothing has replaced.
         /// Put the key itself there, in the client's env; or start the client from a shell where FABRIC_API_KEY is set.
-        KeyPlaceholder = (Severity::Error, "key-placeholder");
+        KeyPlaceholder = (Kind::ApiUnauthorized, Failure, "key-placeholder");
         /// Fabric at {url} does not know {request} (HTTP 404).
         /// Check the name, and the port and path in FABRIC_BASE_URL: another program may own that port, and only a proxy needs a path.
-        NotFound = (Severity::Error, "not-found");
+        NotFound = (Kind::ApiError, Failure, "not-found");
         /// Fabric at {url} gets too many requests (HTTP 429).
         /// Try again {later}.
-        Busy = (Severity::Error, "");
+        Busy = (Kind::ApiError, Failure, "");
         /// Fabric at {url} refused {request} (HTTP {status}).
         /// Fabric's own log says why.
-        RefusedRequest = (Severity::Error, "");
+        RefusedRequest = (Kind::ApiError, Failure, "");
         /// A proxy answers at {url}, but it does not reach Fabric (HTTP {status}).
         /// Try again {later}; if it fails again, start `fabric --serve` behind the proxy, and check the address that the proxy sends to.
-        BadGateway = (Severity::Error, "bad-gateway");
+        BadGateway = (Kind::ApiUnavailable, Passing, "bad-gateway");
         /// Fabric at {url} failed on {request} (HTTP {status}).
         /// Fabric's own log says why.
-        Failed = (Severity::Error, "");
+        Failed = (Kind::FabricInternal, Failure, "");
         /// {url} answers {request} with something that is not Fabric's: another program or a proxy may listen there, or this version of Fabric is too old or too new.
         /// Check FABRIC_BASE_URL before you try again; if it is Fabric, update it or fabric-mcp.
-        NotFabric = (Severity::Error, "not-fabric");
+        NotFabric = (Kind::ApiError, Failure, "not-fabric");
         /// The headers of the answer to {request} from {url} are too large.
         /// Check whether FABRIC_BASE_URL names Fabric itself.
-        HeadTooLarge = (Severity::Error, "");
+        HeadTooLarge = (Kind::ResponseTooLarge, Failure, "");
         /// This machine could start no thread to look up the host name in {url}, so nothing was sent.
         /// Try again in a moment.
-        NoThread = (Severity::Error, "");
+        NoThread = (Kind::ApiUnavailable, Passing, "");
         // Restarting Fabric does not help.
         /// This machine cannot open another connection to Fabric at {url}: {why}.
         /// Raise its limit on open files, or lower --max-runs and --max-connections.
-        NoSocket = (Severity::Error, "");
+        NoSocket = (Kind::ApiUnavailable, Passing, "");
         // From here on mostly found by `--check`.
         /// Fabric has no patterns, so nothing can be run.
         /// Fetch them on Fabric's machine with `fabric --updatepatterns`, then restart `fabric --serve`.
-        NoPatterns = (Severity::Error, "no-patterns");
+        NoPatterns = (Kind::PatternNotFound, Failure, "no-patterns");
         /// FABRIC_API_KEY is set, but Fabric answers without it too: anyone who can reach its address can use it.
         /// Start it with `fabric --serve --api-key KEY`, or unset FABRIC_API_KEY.
-        KeyNotAskedFor = (Severity::Warning, "key-not-asked-for");
+        KeyNotAskedFor = (Kind::ApiError, Warning, "key-not-asked-for");
         /// Fabric lists no models: no vendor is set up, or none of them answers.
         /// Set one up on Fabric's machine with `fabric --setup`, then restart `fabric --serve`.
-        NoModels = (Severity::Warning, "no-models");
+        NoModels = (Kind::ApiError, Warning, "no-models");
         /// Fabric cannot list its models (HTTP 500).
         /// If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then restart it; otherwise its own log says why.
-        NoVendor = (Severity::Error, "no-vendor");
+        NoVendor = (Kind::ApiError, Failure, "no-vendor");
         /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
         /// Until then, name one of fabric_list_models as model_name.
-        NoDefaultModel = (Severity::Error, "no-default-model");
+        NoDefaultModel = (Kind::ApiError, Failure, "no-default-model");
         /// Fabric has no strategies: it cannot read their folder (HTTP 500), usually because they were never downloaded.
         /// Run `fabric --setup` on Fabric's host and choose Strategies there.
-        NoStrategies = (Severity::Warning, "no-strategies");
+        NoStrategies = (Kind::ApiError, Warning, "no-strategies");
         /// This looks like an old Fabric. Before v1.4.367 the text of a run comes in one piece at its end; before v1.4.442 a cancelled run goes on, and you pay for it.
         /// Update Fabric on its machine; fabric-mcp also works with this old one.
-        OldFabric = (Severity::Warning, "old-fabric");
+        OldFabric = (Kind::ApiError, Warning, "old-fabric");
         /// Fabric cannot list its strategies; runs without a strategy work. {why}
         /// {fix}
-        StrategiesUnread = (Severity::Warning, "no-strategies");
+        StrategiesUnread = (Kind::ApiError, Warning, "no-strategies");
         /// fabric_get_configuration will fail. {why}
         /// {fix}
-        NoConfiguration = (Severity::Warning, "no-configuration");
+        NoConfiguration = (Kind::ApiError, Warning, "no-configuration");
         /// {why}
         /// Change the setting, or ignore this if you mean it.
-        Settings = (Severity::Warning, "settings");
+        Settings = (Kind::ApiError, Warning, "settings");
         /// Callers with OAuth tokens cannot be let in: {why}.
         /// Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help oauth says what to set up there.
-        OAuthIssuer = (Severity::Error, "oauth-issuer");
+        OAuthIssuer = (Kind::ApiError, Failure, "oauth-issuer");
         /// The demo's run failed: {why}.
         /// This is a bug of fabric-mcp: please report it.
-        DemoRun = (Severity::Error, "demo-run");
+        DemoRun = (Kind::ApiError, Failure, "demo-run");
     }
 }
 
@@ -306,14 +302,19 @@ impl Cause {
         self.words()[1]
     }
 
-    /// Its code in `--check`; empty if it has that of a kind.
+    /// Its code in `--check`; empty if it has that of its kind.
     pub(crate) fn code(self) -> &'static str {
-        self.row().1
+        self.row().2
     }
 
     /// Whether `--check` fails because of it.
     pub(crate) fn is_error(self) -> bool {
-        self.row().0 == Severity::Error
+        self.row().1 != Warning
+    }
+
+    /// Whether a request may succeed when it is sent again at once.
+    pub(crate) fn is_passing(self) -> bool {
+        self.row().1 == Passing
     }
 }
 
@@ -376,7 +377,7 @@ impl Error {
     }
 
     /// An error in the words of its cause, with these values in the place of `{name}`.
-    pub(crate) fn of(kind: Kind, cause: Cause, values: &[(&str, &str)]) -> Error {
+    pub(crate) fn of(cause: Cause, values: &[(&str, &str)]) -> Error {
         let filled = |template: &str| {
             values
                 .iter()
@@ -388,7 +389,7 @@ impl Error {
         Error {
             fix: fix.len(),
             cause: Some(cause),
-            ..Error::new(kind, format!("{} {fix}", filled(cause.what())))
+            ..Error::new(cause.row().0, format!("{} {fix}", filled(cause.what())))
         }
     }
 
@@ -475,7 +476,7 @@ mod tests {
     #[test]
     fn every_cause_says_what_happened_and_what_to_do() {
         for cause in Cause::ALL {
-            let ((_, code), [what, fix]) = (cause.row(), cause.words());
+            let ((.., code), [what, fix]) = (cause.row(), cause.words());
             let ends = |text: &str| text.ends_with(['.', '}']) || text.ends_with("(or IP:…).");
             assert!(ends(what) && ends(fix), "{cause:?}");
             let is_so = !what.contains("  ") && !fix.contains("  ") && fix.len() <= 150;
@@ -488,39 +489,17 @@ mod tests {
     #[test]
     fn an_error_in_the_words_of_its_cause_has_two_parts() {
         let all = [("url", "http://f:1"), ("why", "unused")];
-        let error = Error::of(Kind::ApiUnavailable, Cause::Refused, &all);
+        let error = Error::of(Cause::Refused, &all);
         assert_eq!(error.code(), "connection-refused");
         let (what, fix) = error.parts();
         assert_eq!(what, "Nothing listens at http://f:1.");
         assert!(fix.starts_with("Start `fabric --serve`"), "{error}");
         assert_eq!(error.detail, format!("{what} {fix}"));
-        let failed = Error::of(Kind::FabricInternal, Cause::Failed, &[]);
+        let failed = Error::of(Cause::Failed, &[]);
         assert_eq!(failed.code(), "fabric-internal-error");
         let other = Error::new(Kind::FabricInternal, "It failed.");
         assert_eq!(other.code(), "fabric-internal-error");
         let parts = ("It failed.", "Look at Fabric's own log.");
         assert_eq!(other.parts(), parts);
-    }
-
-    #[test]
-    fn every_status_has_its_kind() {
-        for (status, kind) in [
-            (401, Kind::ApiUnauthorized),
-            (403, Kind::ApiUnauthorized),
-            (502, Kind::ApiUnavailable),
-            (503, Kind::ApiUnavailable),
-            (504, Kind::ApiUnavailable),
-            (500, Kind::FabricInternal),
-            (501, Kind::FabricInternal),
-            (505, Kind::FabricInternal),
-            (599, Kind::FabricInternal),
-            (429, Kind::ApiError),
-            (400, Kind::ApiError),
-            (404, Kind::ApiError),
-            (301, Kind::ApiError),
-            (204, Kind::ApiError),
-        ] {
-            assert_eq!(Kind::from_status(status), kind, "{status}");
-        }
     }
 }

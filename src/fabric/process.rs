@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::observer::SLICE;
-use super::{Cached, CallObserver, Cause, Error, Kind};
+use super::{Cached, CallObserver, Cause, Error};
 use crate::agent;
 use crate::config::{API_KEY, BASE_URL, OWN_VARIABLE, WORKER_STACK};
 use crate::os::{random, signals};
@@ -235,7 +235,7 @@ impl Process {
         let home = env::home_dir().unwrap_or_default();
         let is_set_up = home.join(".config/fabric/.env").exists();
         if !is_set_up || self.output().iter().any(|line| line.contains("--setup")) {
-            return Err(Error::of(Kind::ApiUnavailable, Cause::NotSetUp, &[]));
+            return Err(Error::of(Cause::NotSetUp, &[]));
         }
         Err(not_started(match begun.elapsed() < START {
             true => "it ended at once",
@@ -278,7 +278,7 @@ impl Process {
 
 fn not_started(why: impl ToString) -> Error {
     let values = [("why", &*why.to_string())];
-    Error::of(Kind::ApiUnavailable, Cause::NotStarted, &values)
+    Error::of(Cause::NotStarted, &values)
 }
 
 /// The helper: runs the command until stdin closes, a signal comes, or the command ends.
@@ -400,7 +400,7 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
             "{shown} does not answer --version as Fabric 1.4 does"
         ));
     }
-    Err(Error::of(Kind::ApiUnavailable, Cause::NoProgram, &[]))
+    Err(Error::of(Cause::NoProgram, &[]))
 }
 
 /// What its `--version` says, if it is Fabric's.

@@ -65,7 +65,7 @@ pub(crate) fn write(
     let mut skills = BTreeMap::clone(&all.patterns);
     skills.retain(|_, pattern| names.is_empty() || names.contains(pattern));
     if skills.is_empty() {
-        let none = || Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]);
+        let none = || Error::of(Cause::NoPatterns, &[]);
         return Err(refused.unwrap_or_else(none));
     }
     // A final slash would hide a link.

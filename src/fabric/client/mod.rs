@@ -264,7 +264,9 @@ impl Client {
                 Ok(body) => return Ok(body),
                 Err(error) => error,
             };
-            let delay = delays.next().filter(|_| error.cause.is_some_and(may_pass));
+            let delay = delays
+                .next()
+                .filter(|_| error.cause.is_some_and(Cause::is_passing));
             match delay {
                 Some(delay) if Instant::now() + *delay < deadline => pause(*delay, wait.as_ref())?,
                 _ => return Err(error),
@@ -472,7 +474,7 @@ impl<'c> Attempt<'c> {
             ("status", &status.to_string()),
             ("later", later),
         ];
-        Error::of(Kind::from_status(status), cause, &values).after_status(status)
+        Error::of(cause, &values).after_status(status)
     }
 
     /// Only bodies of a 200 are read.
@@ -505,18 +507,9 @@ impl<'c> Attempt<'c> {
             ("flag", flag),
             ("why", &why),
         ];
-        let kind = match cause {
-            Cause::RunSilent => Kind::Timeout,
-            Cause::HeadTooLarge => Kind::ResponseTooLarge,
-            Cause::NotHttp => Kind::ApiError,
-            // The run may continue and cost money: Fabric is reachable, but slow.
-            Cause::RunTimeout => Kind::StreamInterrupted,
-            _ if in_body => Kind::StreamInterrupted,
-            _ => Kind::ApiUnavailable,
-        };
         Error {
             status: in_body.then_some(200),
-            ..Error::of(kind, cause, &values)
+            ..Error::of(cause, &values)
         }
     }
 }
@@ -526,24 +519,6 @@ fn within_process(answer: Result<Value, Error>) -> Result<Response<Body>, ureq::
     let json = answer.map_err(|error| ureq::Error::Other(Box::new(error)))?;
     let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
     Ok(response.body(Body::builder().data(json.to_string()))?)
-}
-
-/// Whether a GET may succeed when it is sent again at once.
-fn may_pass(cause: Cause) -> bool {
-    matches!(
-        cause,
-        Cause::Refused
-            | Cause::FabricEnded
-            | Cause::NoConnection
-            | Cause::UnknownHost
-            | Cause::Proxy
-            | Cause::Closed
-            | Cause::ClosedTls
-            | Cause::BrokeOff
-            | Cause::NoThread
-            | Cause::NoSocket
-            | Cause::BadGateway
-    )
 }
 
 /// Whether this is how a server says that it got HTTP where it expects TLS: nginx, Go, Apache.

@@ -57,11 +57,11 @@ fn https_needs_a_build_with_tls() {
     );
 }
 
-#[test]
-fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
+/// What becomes of a failed run.
+fn failed(as_error: impl FnOnce(Attempt<'_>) -> Error) -> Error {
     let client = Client::new(&settings("http://h:1")).unwrap();
     let wait: Observer = Arc::new(crate::fabric::Unobserved);
-    let call = Attempt {
+    as_error(Attempt {
         client: &client,
         request: &FabricRequest {
             method: "GET",
@@ -72,15 +72,34 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
         attempt: 1,
         begun: Instant::now(),
         wait: &wait,
-    };
-    let failure = call.failure(ureq::Error::Io(NO_THREAD.into()), false);
+    })
+}
+
+#[test]
+fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
+    let failure = failed(|call| call.failure(ureq::Error::Io(NO_THREAD.into()), false));
     let found = (
         failure.kind,
         failure.cause,
-        failure.cause.is_some_and(may_pass),
+        failure.cause.is_some_and(Cause::is_passing),
     );
     assert_eq!(found, (Kind::ApiUnavailable, Some(Cause::NoThread), true));
     let expected = "This machine could start no thread to look up the host name in http://h:1, so \
         nothing was sent. Try again in a moment.";
     assert_eq!(failure.detail, expected);
+}
+
+#[test]
+fn every_status_has_its_kind() {
+    for (kind, statuses) in [
+        (Kind::ApiUnauthorized, &[401, 403][..]),
+        (Kind::ApiUnavailable, &[502, 503, 504]),
+        (Kind::FabricInternal, &[500, 501, 505, 599]),
+        (Kind::ApiError, &[429, 400, 404, 301, 204]),
+    ] {
+        for status in statuses {
+            let error = failed(|call| call.status_error(*status, &HeaderMap::new()));
+            assert_eq!(error.kind, kind, "{status}");
+        }
+    }
 }

@@ -386,7 +386,7 @@ impl Client {
     fn unexpected(&self, request: &FabricRequest) -> Error {
         let (url, request) = (self.settings.url.as_str(), request.to_string());
         let values = [("url", url), ("request", &request)];
-        Error::of(Kind::ApiError, Cause::NotFabric, &values).after_status(200)
+        Error::of(Cause::NotFabric, &values).after_status(200)
     }
 }
 
@@ -460,7 +460,7 @@ fn is_unreadable(error: &Error) -> bool {
 /// The error for an unknown pattern, with similar names, or else with the results of a search for it.
 pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     if names.is_empty() {
-        return Error::of(Kind::PatternNotFound, Cause::NoPatterns, &[]);
+        return Error::of(Cause::NoPatterns, &[]);
     }
     let wanted = name.as_str();
     let meant = text::closest(wanted, names.iter()).into_iter();

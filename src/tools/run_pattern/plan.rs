@@ -122,7 +122,10 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     // Fabric's words in every language, with nothing after one or both.
     let mut words = ["Default Model = Default Vendor =", "Default Vendor = ."].into_iter();
     if step.model.is_empty() && words.any(|words| error.detail.contains(words)) {
-        return Error::of(error.kind, Cause::NoDefaultModel, &[]);
+        return Error {
+            kind: error.kind,
+            ..Error::of(Cause::NoDefaultModel, &[])
+        };
     }
     // Fabric names one at a time.
     let (pattern, given) = (&step.pattern, &step.variables);
