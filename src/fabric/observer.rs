@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Error;
-use crate::account::QuotaExceeded;
 
 /// How often a waiting call checks whether to continue.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
@@ -28,8 +27,8 @@ pub(crate) trait CallObserver: Send + Sync {
     /// Charges `bytes` more to the caller, until [`CallObserver::release`] or the end of the call.
     ///
     /// # Errors
-    /// [`QuotaExceeded`]: the budget is exhausted.
-    fn hold(&self, _bytes: usize) -> Result<(), QuotaExceeded> {
+    /// [`no_room`](super::no_room): the budget is exhausted.
+    fn hold(&self, _bytes: usize) -> Result<(), Error> {
         Ok(())
     }
 
@@ -81,7 +80,7 @@ impl CallObserver for Until {
         }
     }
 
-    fn hold(&self, bytes: usize) -> Result<(), QuotaExceeded> {
+    fn hold(&self, bytes: usize) -> Result<(), Error> {
         self.wait.hold(bytes)
     }
 
@@ -105,8 +104,8 @@ mod tests {
             fn still_waiting(&self) -> Result<(), Error> {
                 Ok(())
             }
-            fn hold(&self, _: usize) -> Result<(), QuotaExceeded> {
-                Err(QuotaExceeded)
+            fn hold(&self, _: usize) -> Result<(), Error> {
+                Err(super::super::no_room())
             }
         }
         let now = Instant::now();
@@ -117,7 +116,11 @@ mod tests {
         assert_eq!(wait(now).still_waiting(), Err(Error::cancelled()));
         let found = wait(now + Duration::from_secs(3600)).still_waiting();
         assert_eq!(found, Ok(()));
-        let is_so = wait(now).hold(1).is_err();
-        assert!(is_so, "what is held counts for the other");
+        let found = wait(now).hold(1);
+        assert_eq!(
+            found,
+            Err(super::super::no_room()),
+            "it counts for the other"
+        );
     }
 }

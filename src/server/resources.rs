@@ -3,9 +3,8 @@
 use serde::Serialize;
 use serde_json::json;
 
-use crate::account::QuotaExceeded;
 use crate::encoding::percent::{percent_decode, percent_encode};
-use crate::fabric::{Cause, Entry, Error, Kind, Name, no_room};
+use crate::fabric::{Cause, Entry, Error, Kind, Name};
 use crate::protocol::pages;
 use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
 use crate::search::humanised;
@@ -134,7 +133,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 ttl = while_fresh(&skills.snapshot);
                 let text = skills.document(name);
                 let text = text.ok_or_else(|| missing("skills/list has all skills."))?;
-                wait.hold(text.len()).map_err(|QuotaExceeded| no_room())?;
+                wait.hold(text.len())?;
                 text
             }
         };

@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::access::{Allowance, Caller, Role};
 use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Observer, Usage};
+use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Observer, Usage, no_room};
 use crate::protocol::{
     Answer, Feature, Id, Json, Level, Refusal, RequestContext, ResultWriter, jsonrpc,
 };
@@ -585,8 +585,9 @@ impl CallObserver for Context {
         Ok(())
     }
 
-    fn hold(&self, bytes: usize) -> Result<(), QuotaExceeded> {
-        lock(&self.memory).grow(bytes)
+    fn hold(&self, bytes: usize) -> Result<(), Error> {
+        let held = lock(&self.memory).grow(bytes);
+        held.map_err(|QuotaExceeded| no_room())
     }
 
     fn release(&self, bytes: usize) {

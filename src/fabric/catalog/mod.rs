@@ -13,10 +13,7 @@ use serde_json::{Map, Value};
 
 use super::cached::Cached;
 use super::observer::SLICE;
-use super::{
-    CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy, Until, no_room,
-};
-use crate::account::QuotaExceeded;
+use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy, Until};
 use crate::config::MAX_FABRIC_BODY;
 use crate::logging;
 use crate::search::{Index, purpose};
@@ -171,7 +168,7 @@ impl Catalog {
             false => MAX_FABRIC_BODY,
         };
         let read = || {
-            wait.hold(most).map_err(|QuotaExceeded| no_room())?;
+            wait.hold(most)?;
             let read = self.fabric.strategies(wait).map(Arc::new);
             wait.release(most);
             read

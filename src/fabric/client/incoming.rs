@@ -5,8 +5,7 @@ use std::io::Read;
 use ureq::BodyReader;
 
 use super::{Attempt, SMALL_BODY, Waiting};
-use crate::account::QuotaExceeded;
-use crate::fabric::{Error, Kind, no_room};
+use crate::fabric::{Error, Kind};
 
 /// Bodies are charged in pieces of this size.
 const PIECE: u64 = 64 << 10;
@@ -55,8 +54,7 @@ impl FabricResponse<'_> {
                 .iter()
                 .filter(|byte| matches!(byte, b',' | b'[' | b'{'));
             let held = 2 * arrived.len() + VALUE * values.count();
-            let held = self.call.wait.hold(held);
-            held.map_err(|QuotaExceeded| no_room())?;
+            self.call.wait.hold(held)?;
             if (read as u64) < most {
                 return Ok(bytes);
             }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::account::QuotaExceeded;
 use crate::config::{MAX_NAME, MAX_VARIABLES};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
@@ -237,8 +236,7 @@ impl Client {
             let found = download.get(Duration::MAX, wait.as_ref(), fetch)?;
             if found.0 == body {
                 let length = found.1.as_ref().map_or(0, |found| found.transcript.len());
-                let held = wait.hold(length);
-                return held.map(|()| found).map_err(|QuotaExceeded| no_room());
+                return wait.hold(length).map(|()| found);
             }
             // Another language, or with times.
             download.invalidate(|old| old.0 != body);
@@ -497,7 +495,7 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
 fn encode(body: &impl Serialize, wait: &Observer) -> Result<Vec<u8>, Error> {
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
     let json = serde_json::to_vec(body).unwrap_or_default();
-    wait.hold(json.len()).map_err(|QuotaExceeded| too_many())?;
+    wait.hold(json.len()).map_err(|_no_room| too_many())?;
     Ok(json)
 }
 
@@ -561,7 +559,7 @@ impl EventRelay<'_> {
                 self.wait.release(held.saturating_sub(now));
                 let more = self.wait.hold(now.saturating_sub(held));
                 held = now;
-                more.map_err(|QuotaExceeded| no_room())
+                more
             });
             // After `complete`, trailing bytes do not matter: whether they are seen depends on how the stream was cut
             // into packets.

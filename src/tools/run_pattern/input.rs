@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::account::QuotaExceeded;
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{CallObserver, Error, VideoId, no_room};
+use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::RunState;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
@@ -73,8 +72,7 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
         );
         return Err(refused(detail).about(argument));
     }
-    let held = context.hold(record.bytes as usize);
-    held.map_err(|QuotaExceeded| no_room())?;
+    context.hold(record.bytes as usize)?;
     Ok(run.read_chars(0, MAX_RUN_OUTPUT))
 }
 

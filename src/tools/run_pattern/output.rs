@@ -57,8 +57,7 @@ impl Output {
                 self.received += content.chars().count() as u64;
                 let text = match &mut self.thinking {
                     Some(thinking) => {
-                        let held = context.hold(content.len());
-                        held.map_err(|QuotaExceeded| no_room())?;
+                        context.hold(content.len())?;
                         let (text, left_out) = thinking.take(&content);
                         context.release(text.len() + left_out);
                         text
@@ -110,7 +109,8 @@ impl Output {
                 self.text.push_str(text);
                 // Only that text has arrived, not the text itself.
                 let told = run.map_or(Ok(()), |run| run.append(""));
-                told.and_then(|()| context.hold(text.len()))
+                context.hold(text.len())?;
+                told
             }
         };
         appended.map_err(|QuotaExceeded| no_room())
