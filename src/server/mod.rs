@@ -103,12 +103,8 @@ impl Request<'_> {
         self,
         work: impl FnOnce(&Arc<Context>, &mut ResultWriter) -> Result<(), Refusal> + Send + 'static,
     ) -> Action {
-        let request_id = random::request_id();
         Action::Call(Box::new(Call {
-            head: Arc::new(CallHead {
-                request_id,
-                ..self.head
-            }),
+            head: Arc::new(self.head),
             memory: self.memory,
             work: Box::new(work),
         }))
@@ -215,7 +211,7 @@ impl Receiver<'_, '_> {
                 id: request.id.clone(),
                 method,
                 request: context,
-                request_id: String::new(),
+                request_id: random::request_id(),
                 needs: Resource::Calls,
                 tool: None,
                 fields: Vec::new(),

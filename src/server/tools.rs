@@ -8,7 +8,6 @@ use serde_json::json;
 use crate::access::Role;
 use crate::account::Resource;
 use crate::fabric::Error;
-use crate::os::random;
 use crate::protocol::{Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored};
 use crate::text::shown;
 use crate::tools::{Policy, TOOLS, Tool, known_fault};
@@ -139,7 +138,6 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
         Err(error) => {
             let known = tool.is_run().then(|| known_fault(arguments, backend));
             let error = known.flatten().into_iter().fold(error, Error::and);
-            head.request_id = random::request_id();
             let (id, result) = (Some(&head.id), head.fail(error.clone()));
             // A result where the revision allows it, so that the model sees what is wrong and corrects it.
             return Ok(Action::Answer(

@@ -93,7 +93,7 @@ pub(crate) struct CallHead {
     pub(crate) method: &'static str,
     /// Its revision, progress token and the like.
     pub(crate) request: RequestContext,
-    /// Correlates the answer with its log line; empty where nothing was logged yet.
+    /// Correlates the answer with its log line.
     pub(crate) request_id: String,
     /// What it takes a slot of while it works.
     pub(crate) needs: Resource,
