@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::filled;
 use crate::encoding::sha256::sha256_hex;
-use crate::fabric::{Cause, Error, Kind, Name, Names, not_found};
+use crate::fabric::{Cause, Error, Kind, Name, Names, Observer, Unobserved, not_found};
 use crate::os::files::{self, open_plain};
 use crate::search::kebab;
 use crate::server::{Server, Skills};
@@ -44,8 +45,9 @@ pub(crate) fn write(
     origin: &str,
 ) -> Result<(String, bool), Error> {
     let flag = &format!("--generate {what}");
-    let all = server.skills()?;
-    let known: Names = all.patterns.values().map(String::as_str).collect();
+    let wait: Observer = Arc::new(Unobserved);
+    let all = Skills::read(&server.backend, &wait)?;
+    let known: Names = all.patterns().values().map(String::as_str).collect();
     let check = |name: &String| {
         let name = Name::parse(flag, name)?;
         server.backend.policy.check(flag, &name)?;
@@ -62,7 +64,7 @@ pub(crate) fn write(
         }
     }
     let mut good = refused.is_none();
-    let mut skills = BTreeMap::clone(&all.patterns);
+    let mut skills = all.patterns().clone();
     skills.retain(|_, pattern| names.is_empty() || names.contains(pattern));
     if skills.is_empty() {
         let none = || Error::of(Cause::NoPatterns, &[]);
@@ -115,7 +117,7 @@ pub(crate) fn write(
         counted(files.len(), if is_each { "skill" } else { "file" })
     );
     let sizes = skills.iter();
-    let sizes = sizes.map(|(name, pattern)| name.len() + all.description(pattern).len());
+    let sizes = sizes.map(|(name, pattern)| name.len() + all.snapshot.description(pattern).len());
     let size: usize = sizes.sum();
     if is_each && size > ROOM {
         report += &format!(
@@ -147,7 +149,9 @@ fn files<'a>(
         let path = format!("{folder}fabric/references/{pattern}.md");
         files.push((path, pattern, document(name)));
         if what == "plugin" {
-            let text = all.text(pattern).unwrap_or_default().to_owned();
+            let entry = all.snapshot.pattern(pattern);
+            let text = entry.and_then(|entry| entry.text.as_deref());
+            let text = text.unwrap_or_default().to_owned();
             files.push((format!("patterns/{pattern}/system.md"), pattern, text));
         }
     }
@@ -172,7 +176,9 @@ fn index(all: &Skills, skills: &BTreeMap<String, String>) -> String {
         let is_in = |words: &str| words.split(' ').any(|word| Some(word) == first);
         let at = groups.iter().position(|(words, _)| is_in(words));
         let part = parts.entry(at.unwrap_or(groups.len() - 1)).or_default();
-        *part += &format!("- `{pattern}`: {}\n", all.description(pattern));
+        let description = all.snapshot.description(pattern);
+        *part += &format!("- `{pattern}`: {description}
+");
     }
     let parts = parts.iter();
     let parts = parts.map(|(&at, lines)| format!("\n## {}\n\n{lines}", groups[at].1));

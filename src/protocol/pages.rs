@@ -47,21 +47,21 @@ impl Cursor {
         Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
 
-    /// Writes this page of `total` entries, which `entry` makes unless they are gone, as the field `name`, and `nextCursor` if there is another
-    /// page.
+    /// Writes this page of all items as the field `name`, and `nextCursor` if there is another page. `entry` makes what is
+    /// written of an item, unless that is gone.
     ///
     /// # Errors
     /// See [`Cursor::page`].
-    pub(crate) fn write<E: Serialize>(
+    pub(crate) fn write<T, E: Serialize>(
         self,
         result: &mut ResultWriter,
         name: &str,
-        total: usize,
-        entry: impl Fn(usize) -> Option<E>,
+        items: impl ExactSizeIterator<Item = T>,
+        entry: impl Fn(T) -> Option<E>,
     ) -> Result<(), Refusal> {
-        let (range, next) = self.page(total)?;
-        let page: Vec<E> = range.filter_map(entry).collect();
-        result.field(name, &page);
+        let (range, next) = self.page(items.len())?;
+        let page = items.skip(range.start).take(range.len());
+        result.field(name, &Vec::from_iter(page.filter_map(entry)));
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }

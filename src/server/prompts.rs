@@ -34,8 +34,8 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
         let offered: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
-        let entry = |at: usize| Some(define(&snapshot, offered[at], revision));
-        cursor.write(result, "prompts", offered.len(), entry)?;
+        let entry = |entry| Some(define(&snapshot, entry, revision));
+        cursor.write(result, "prompts", offered.into_iter(), entry)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))

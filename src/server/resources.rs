@@ -41,8 +41,7 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
         (PATTERN_TEMPLATE, "pattern", "system prompt"),
         (STRATEGY_TEMPLATE, "strategy", "prompt"),
     ];
-    let entry = |at: usize| {
-        let (template, name, what) = all[at];
+    let entry = |(template, name, what)| {
         let mut entry = json!({
             "description": format!("The {what} of a Fabric {name}."),
             "mimeType": MARKDOWN,
@@ -55,7 +54,7 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
         Some(entry)
     };
     let mut result = request.head.result();
-    cursor.write(&mut result, "resourceTemplates", all.len(), entry)?;
+    cursor.write(&mut result, "resourceTemplates", all.into_iter(), entry)?;
     result.cache(None);
     Ok(Action::Answer(result.end()))
 }
@@ -85,7 +84,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             })
         };
         let total = patterns.len() + strategies.len();
-        cursor.write(result, "resources", total, entry)?;
+        cursor.write(result, "resources", 0..total, entry)?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::encoding::sha256::sha256_hex;
-use crate::fabric::{Error, Kind, Observer, Snapshot, Unobserved, is_runnable};
+use crate::fabric::{Error, Kind, Observer, Snapshot, is_runnable};
 use crate::protocol::pages;
 use crate::protocol::{Params, Refusal};
 use crate::search::skill_names;
@@ -20,36 +20,38 @@ use super::{Action, Request, Server, while_fresh};
 
 /// All skills of one snapshot. Their text is generated on each read, deterministically.
 pub(crate) struct Skills {
-    pub(super) snapshot: Arc<Snapshot>,
+    pub(crate) snapshot: Arc<Snapshot>,
     backend: Arc<Backend>,
-    /// The pattern of each, by the skill's name.
-    pub(crate) patterns: Arc<BTreeMap<String, String>>,
 }
 
 impl Skills {
-    pub(super) fn read(backend: &Arc<Backend>, wait: &Observer) -> Result<Skills, Error> {
-        let snapshot = backend.catalog.snapshot(wait)?;
-        let patterns = snapshot.skills.get_or_init(|| {
-            let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
-            let usable = snapshot.patterns.iter().filter_map(|entry| {
-                let is_usable = entry.text.is_some() && backend.policy.allows(&entry.name);
+    /// Blocks until they are read.
+    pub(crate) fn read(backend: &Arc<Backend>, wait: &Observer) -> Result<Skills, Error> {
+        Ok(Skills {
+            snapshot: backend.catalog.snapshot(wait)?,
+            backend: Arc::clone(backend),
+        })
+    }
+
+    /// The pattern of each, by the skill's name.
+    pub(crate) fn patterns(&self) -> &BTreeMap<String, String> {
+        let (all, policy) = (&self.snapshot.patterns, &self.backend.policy);
+        self.snapshot.skills.get_or_init(|| {
+            let names = skill_names(all.iter().map(|entry| entry.name.as_str()));
+            let usable = all.iter().filter_map(|entry| {
+                let is_usable = entry.text.is_some() && policy.allows(&entry.name);
                 let name = names.get(entry.name.as_str()).filter(|_| is_usable)?;
                 Some((name.clone(), entry.name.clone()))
             });
             let mut patterns = BTreeMap::new();
             patterns.extend(usable);
-            Arc::new(patterns)
-        });
-        Ok(Skills {
-            patterns: patterns.clone(),
-            snapshot,
-            backend: Arc::clone(backend),
+            patterns
         })
     }
 
     /// The whole `SKILL.md`; `None` if there is no such skill.
     pub(crate) fn document(&self, name: &str) -> Option<String> {
-        let entry = self.snapshot.pattern(self.patterns.get(name)?)?;
+        let entry = self.snapshot.pattern(self.patterns().get(name)?)?;
         let text = entry.text.as_deref()?;
         let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
         let can_run = policy.tools().any(Tool::is_run) && !policy.read_only;
@@ -85,20 +87,10 @@ impl Skills {
         Some(document)
     }
 
-    /// What a pattern does, in one sentence.
-    pub(crate) fn description<'a>(&'a self, pattern: &'a str) -> &'a str {
-        self.snapshot.description(pattern)
-    }
-
-    /// The text of a pattern.
-    pub(crate) fn text(&self, pattern: &str) -> Option<&str> {
-        self.snapshot.pattern(pattern)?.text.as_deref()
-    }
-
     /// A skill in a list; `None` if there is none of this name.
     fn entry(&self, name: &str) -> Option<Value> {
         let uri = format!("skill://fabric/{name}/SKILL.md");
-        let pattern = self.patterns.get(name)?;
+        let pattern = self.patterns().get(name)?;
         let document = self.document(name)?;
         let digest = format!("sha256:{}", sha256_hex(document.as_bytes()));
         Some(json!({
@@ -136,25 +128,13 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-impl Server {
-    /// All skills. Blocks until they are read.
-    pub(crate) fn skills(&self) -> Result<Skills, Error> {
-        let wait: Observer = Arc::new(Unobserved);
-        Skills::read(&self.backend, &wait)
-    }
-}
-
 /// Parses `skills/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
         let skills = Skills::read(&context.backend, &context.wait())?;
-        let total = skills.patterns.len();
-        let (page, _) = cursor.page(total)?;
-        let names = skills.patterns.keys().skip(page.start).take(page.len());
-        let names: Vec<&String> = names.collect();
-        let entry = |at: usize| skills.entry(names[at - page.start]);
-        cursor.write(result, "skills", total, entry)?;
+        let names = skills.patterns().keys();
+        cursor.write(result, "skills", names, |name| skills.entry(name))?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())
     }))

@@ -212,7 +212,8 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
             "Without a login a task can be found only by its id, so there is no list of tasks.";
         let all = all.ok_or_else(|| Refusal::new(METHOD_NOT_FOUND, why))?;
         let keep = backend.settings.keep;
-        let entry = |at: usize| Some(task(&all[at].bare(), revision, keep));
-        cursor.write(result, "tasks", all.len(), entry)
+        cursor.write(result, "tasks", all.iter(), |run| {
+            Some(task(&run.bare(), revision, keep))
+        })
     }))
 }

@@ -35,7 +35,7 @@ pub(crate) struct Snapshot {
     /// Built on first use: callers that need only variables do not wait for it.
     index: OnceLock<Index>,
     /// The patterns that are offered as skills, by the skills' names, for all who list them.
-    pub(crate) skills: OnceLock<Arc<BTreeMap<String, String>>>,
+    pub(crate) skills: OnceLock<BTreeMap<String, String>>,
 }
 
 impl Snapshot {
