@@ -2,27 +2,21 @@
 
 use crate::encoding::json::decode;
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
-
-use serde::Serialize;
+use std::sync::OnceLock;
 
 use crate::search::Index;
 
 /// Names in order, without duplicates.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Default)]
 pub(crate) struct Names {
     names: Vec<String>,
     /// The body they were read from, to detect an unchanged list cheaply.
-    #[serde(skip)]
     pub(super) body: Vec<u8>,
     /// The list as JSON, and the same as a JSON string, built on first use: encoding 250 names twice takes half the
     /// time of a call that lists them.
-    #[serde(skip)]
     json: OnceLock<[String; 2]>,
     /// Likewise: to build it for 10,000 names takes some 100 ms.
-    #[serde(skip)]
-    index: OnceLock<Arc<Index>>,
+    index: OnceLock<Index>,
 }
 
 impl Names {
@@ -55,7 +49,7 @@ impl Names {
     /// A search index of the names alone.
     pub(crate) fn index(&self) -> &Index {
         let names = self.iter().map(|name| (name, ""));
-        self.index.get_or_init(|| Arc::new(Index::build(names)))
+        self.index.get_or_init(|| Index::build(names))
     }
 
     /// Whether this name is listed.

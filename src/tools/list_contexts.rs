@@ -23,7 +23,7 @@ fn contexts(context: &Arc<Context>) -> ToolResult {
         let none = found.is_none().then(|| no_folder(what));
         let names = found.unwrap_or_default();
         rows += names.len();
-        outcome = outcome.member(what, names).warn(none);
+        outcome = outcome.member(what, &names[..]).warn(none);
     }
     Ok(outcome.sized("rows", rows))
 }

@@ -59,8 +59,9 @@ pub(super) fn check(
             Some(known) => not_listed("context", name, "", known, ""),
             None => no_folder("contexts"),
         };
-        let known = all.clone().unwrap_or_default();
-        found.push(is_known(0, "context", name, &known, why));
+        let none = Names::default();
+        let known = all.as_ref().unwrap_or(&none);
+        found.push(is_known(0, "context", name, known, why));
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
