@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Cached, Error, Kind, sanitize};
+use super::{Cached, Client, Error, Kind, sanitize};
 use crate::encoding::json::decode;
 use crate::sync::lock;
 use crate::url::split;
@@ -129,17 +129,19 @@ pub(super) type Fetched = (Vec<u8>, Result<Transcript, Error>);
 /// a video, and the first request to end removes it, so a second request at the same time would fail.
 pub(crate) type Download = Cached<Fetched>;
 
-/// The download of a video, shared with all callers that already hold it.
-pub(super) fn download(downloads: &Downloads, video: &VideoId) -> Arc<Download> {
-    let mut downloads = lock(downloads);
-    downloads.retain(|(_, download)| download.strong_count() > 0);
-    let mut known = downloads.iter().filter(|(known, _)| known == video);
-    if let Some(download) = known.find_map(|(_, download)| download.upgrade()) {
-        return download;
+impl Client {
+    /// The download of a video, held by all callers that wait for its transcript.
+    pub(crate) fn download(&self, video: &VideoId) -> Arc<Download> {
+        let mut downloads = lock(&self.downloads);
+        downloads.retain(|(_, download)| download.strong_count() > 0);
+        let mut known = downloads.iter().filter(|(known, _)| known == video);
+        if let Some(download) = known.find_map(|(_, download)| download.upgrade()) {
+            return download;
+        }
+        let download = Arc::new(Download::new(Duration::MAX));
+        downloads.push((video.clone(), Arc::downgrade(&download)));
+        download
     }
-    let download = Arc::new(Download::new(Duration::MAX));
-    downloads.push((video.clone(), Arc::downgrade(&download)));
-    download
 }
 
 /// Adds detail to the `error` of a request for a transcript, from the response body.
@@ -212,19 +214,20 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fabric::fixture::settings;
 
     const ID: &str = "abc-DEF_123";
 
     #[test]
     fn who_wants_a_video_at_the_same_time_shares_its_download() {
         let [video, other] = [ID, "12345678901"].map(|id| VideoId(id.to_owned()));
-        let downloads = Downloads::default();
-        let first = download(&downloads, &video);
-        assert!(Arc::ptr_eq(&first, &download(&downloads, &video)));
-        assert!(!Arc::ptr_eq(&first, &download(&downloads, &other)));
+        let client = Client::new(&settings("http://h")).unwrap();
+        let first = client.download(&video);
+        assert!(Arc::ptr_eq(&first, &client.download(&video)));
+        assert!(!Arc::ptr_eq(&first, &client.download(&other)));
         drop(first);
-        let _again = download(&downloads, &video);
-        assert_eq!(lock(&downloads).len(), 1);
+        let _again = client.download(&video);
+        assert_eq!(lock(&client.downloads).len(), 1);
     }
 
     #[test]

@@ -208,11 +208,6 @@ impl Client {
         self.read(Route::Configuration.request(), wait, |body| members(&body))
     }
 
-    /// The download of a video, held by all callers that wait for its transcript.
-    pub(crate) fn download(&self, video: &VideoId) -> Arc<Download> {
-        youtube::download(&self.downloads, video)
-    }
-
     /// `POST /youtube/transcript`, sent once for all callers that want the same transcript at the same time, because it
     /// starts yt-dlp on Fabric's host. Uses the timeout of the list of models.
     pub(crate) fn transcript(
