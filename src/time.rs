@@ -25,20 +25,12 @@ fn http_date(milliseconds: u64) -> String {
     // 1970 began on a Thursday.
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
-    let text = date_time(milliseconds);
-    let day = milliseconds.min(LAST) / 1000 / DAY;
-    let (_, month, _) = date(day);
+    let days = milliseconds.min(LAST) / 1000 / DAY;
+    let (year, month, day) = date(days);
+    let weekday = DAYS[days as usize % 7];
     let month = &MONTHS[3 * month as usize - 3..][..3];
-    let (weekday, year, date, time) = (
-        DAYS[day as usize % 7],
-        &text[..4],
-        &text[8..10],
-        &text[11..],
-    );
-    [
-        weekday, ", ", date, " ", month, " ", year, " ", time, " GMT",
-    ]
-    .concat()
+    let time = &date_time(milliseconds)[11..];
+    format!("{weekday}, {day:02} {month} {year:04} {time} GMT")
 }
 
 /// A time in milliseconds since 1970, like `2026-07-28T12:00:00.000Z`; at most the end of the year 9999.
