@@ -30,11 +30,15 @@ pub(crate) fn is_unprintable(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether nothing of a text can be seen: white space, controls and characters without a width.
+/// Whether a character has no width of its own, or is unprintable.
+pub(crate) fn is_invisible(c: char) -> bool {
+    is_unprintable(c)
+        || matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{feff}')
+}
+
+/// Whether nothing of a text can be seen.
 pub(crate) fn is_blank(text: &str) -> bool {
-    let is_hidden = |c| matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}');
-    let is_blank = |c: char| c.is_whitespace() || is_unprintable(c) || is_hidden(c);
-    text.chars().all(is_blank)
+    text.chars().all(|c| c.is_whitespace() || is_invisible(c))
 }
 
 /// Untrusted text for an error message: its first `most` printable characters.

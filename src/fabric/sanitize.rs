@@ -1,5 +1,7 @@
 //! Removes secrets and paths from Fabric's error texts before a caller sees them.
 
+use crate::text::is_invisible;
+
 /// Longest text that is passed on from an `error` event, in characters.
 const MAX_RELAYED_ERROR: usize = 500;
 /// The end of a text that was longer.
@@ -43,11 +45,6 @@ fn without_colours(text: &str) -> String {
         out.push_str(end.strip_prefix(|c| matches!(c, '@'..='~')).unwrap_or(end));
     }
     out
-}
-
-/// Invisible characters that change how a line reads: zero width and bidirectional controls.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 fn without_urls(line: &str) -> String {
