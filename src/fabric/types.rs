@@ -28,12 +28,8 @@ pub(crate) struct Pattern {
     #[serde(alias = "Pattern")]
     pub(crate) system_prompt: String,
     /// Documented, but empty in practice.
-    #[serde(
-        default,
-        rename = "user_prompt_template",
-        deserialize_with = "or_empty"
-    )]
-    pub(crate) user_prompt: String,
+    #[serde(default, deserialize_with = "or_empty")]
+    pub(crate) user_prompt_template: String,
     /// As Fabric sent it; mostly empty. See [`Pattern::summary`].
     #[serde(default, alias = "Description", deserialize_with = "or_empty")]
     pub(crate) description: String,
@@ -277,7 +273,7 @@ mod tests {
         let expected = Pattern {
             name: "a".into(),
             system_prompt: "s".into(),
-            user_prompt: "u".into(),
+            user_prompt_template: "u".into(),
             description: "d".into(),
             tags: vec!["t".into()],
         };

@@ -60,7 +60,7 @@ fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> To
         .member("name", name)
         .member("description", pattern.summary(name))
         .member("system_prompt", part.text)
-        .member("user_prompt_template", &pattern.user_prompt)
+        .member("user_prompt_template", &pattern.user_prompt_template)
         .member("tags", &pattern.tags)
         .member("variables", variables)
         .optional("runnable", (!runnable || denied.is_some()).then_some(false))
