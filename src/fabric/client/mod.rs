@@ -485,11 +485,9 @@ impl<'c> Attempt<'c> {
             return own.clone();
         }
         let settings = &self.client.settings;
-        let ((total, flag), is_run) = (
-            self.client.time(self.request.limit),
-            self.request.limit == Limit::Run,
-        );
-        let is_https = self.client.settings.url.starts_with("https:");
+        let (total, flag) = self.client.time(self.request.limit);
+        let is_run = self.request.limit == Limit::Run;
+        let is_https = settings.url.starts_with("https:");
         let is_proxied = self.client.pooled.config().proxy().is_some();
         let (mut cause, why) = cause::of(&error, in_body, is_https, is_proxied, is_run);
         if self.client.process.is_some() && matches!(cause, Cause::Refused | Cause::Closed) {
