@@ -332,7 +332,7 @@ impl Allowance {
     }
 
     /// Adds a word KEY=VALUE of a line. A word without an = may be a token on a line of the wrong form.
-    fn add(&mut self, word: &str, has_ledger: bool) -> Result<(), &'static str> {
+    fn add(&mut self, word: &str) -> Result<(), &'static str> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
         let number = value.parse::<u64>().ok().filter(|number| *number > 0);
         let is_day = value.len() == 10 && time::parse(value).is_some();
@@ -344,9 +344,6 @@ impl Allowance {
             }
             "runs-per-minute" if self.runs_per_minute.is_none() && number.is_some() => {
                 self.runs_per_minute = number.and_then(|number| number.try_into().ok());
-            }
-            "tokens-per-month" if !has_ledger => {
-                return Err("tokens-per-month= counts by the ledger, so it needs --state-dir");
             }
             "tokens-per-month" if self.tokens_per_month.is_none() && number.is_some() => {
                 self.tokens_per_month = number;
@@ -408,6 +405,9 @@ const FORM: &str = "a line is NAME ROLE TOKEN, with spaces between; a comment be
 const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one), \
     runs-per-minute=NUMBER, tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day; each at most once";
 
+/// Why a budget is refused without a ledger.
+const NO_LEDGER: &str = "tokens-per-month= counts by the ledger, so it needs --state-dir";
+
 /// The tokens in the `text` of the file, with `default`, the one from the environment; and the mistakes of the lines
 /// that grant nothing, each with its line number.
 fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable, Vec<String>) {
@@ -419,44 +419,42 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
         let token = fingerprint(token.expose());
         (DEFAULT, Allowance::of(Role::Run), token)
     });
-    let lines = text.lines().map(|line| line_of(line, has_ledger));
+    let lines = text.lines().map(line_of);
     for (at, line) in iter::once(Ok(environment)).chain(lines).enumerate() {
-        let mut fault = |why: &str| {
-            if faults.len() < MOST_TOLD {
-                faults.push(format!("line {at}: {why}"));
+        let add = || -> Result<(), String> {
+            let Some((name, allowance, token)) = line? else {
+                return Ok(());
+            };
+            if allowance.tokens_per_month.is_some() && !has_ledger {
+                return Err(NO_LEDGER.to_owned());
             }
-        };
-        let (name, allowance, token) = match line {
-            Ok(None) => continue,
-            Ok(Some(line)) => line,
-            Err(why) => {
-                fault(why);
-                continue;
+            // Each token may end on a day of its own.
+            let bare = Allowance {
+                until: None,
+                ..allowance.clone()
+            };
+            let (before, first) = names.entry(name).or_insert_with(|| (at, bare.clone()));
+            let there = place(*before);
+            if first.role != bare.role {
+                let (role, first) = (bare.role.name(), first.role.name());
+                let why = format!("this name has the role {role} here and {first} {there}");
+                return Err(why + "; give it one role");
             }
-        };
-        // Each token may end on a day of its own.
-        let bare = Allowance {
-            until: None,
-            ..allowance.clone()
-        };
-        let (before, first) = names.entry(name).or_insert_with(|| (at, bare.clone()));
-        if first.role != bare.role {
-            let (role, first, place) = (bare.role.name(), first.role.name(), place(*before));
-            fault(&format!(
-                "this name has the role {role} here and {first} {place}; give it one role"
-            ));
-        } else if *first != bare && *before > 0 {
-            let place = place(*before);
-            fault(&format!(
-                "this name has other keys {place}; give it the same on each line"
-            ));
-        } else if let Some(before) = tokens.insert(token, at) {
-            let place = place(before);
-            fault(&format!(
-                "this token stands {place} too; give each line its own"
-            ));
-        } else {
+            if *first != bare && *before > 0 {
+                let why = format!("this name has other keys {there}");
+                return Err(why + "; give it the same on each line");
+            }
+            if let Some(before) = tokens.insert(token, at) {
+                let why = format!("this token stands {} too", place(before));
+                return Err(why + "; give each line its own");
+            }
             table.insert(token, (Identity::token(name), Arc::new(allowance)));
+            Ok(())
+        };
+        if let Err(why) = add()
+            && faults.len() < MOST_TOLD
+        {
+            faults.push(format!("line {at}: {why}"));
         }
     }
     // Without a line for all others, OAuth callers have no limits: one with a mistake must not have that effect.
@@ -472,10 +470,7 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
 
 /// Name, what is allowed, and the token's fingerprint of a line; `None` if there is nothing on it. A word that begins with
 /// `#` begins a comment.
-fn line_of(
-    line: &str,
-    has_ledger: bool,
-) -> Result<Option<(&str, Allowance, Fingerprint)>, &'static str> {
+fn line_of(line: &str) -> Result<Option<(&str, Allowance, Fingerprint)>, &'static str> {
     let mut words = line
         .split_ascii_whitespace()
         .take_while(|word| !word.starts_with('#'));
@@ -488,7 +483,7 @@ fn line_of(
     }
     let role = Role::named(role).ok_or("the role, the second word, is not run, read or metrics")?;
     let mut allowance = Allowance::of(role);
-    words.try_for_each(|word| allowance.add(word, has_ledger))?;
+    words.try_for_each(|word| allowance.add(word))?;
     let lower = token.to_ascii_lowercase();
     let token = match lower.strip_prefix(HASHED) {
         _ if name == OTHERS && token == "-" => NOBODY,
