@@ -129,6 +129,7 @@ const BRACKETS: &str = "the URL's host cannot be read; an IPv6 address, and no o
 const PORT: &str = "the URL's port must be a number from 1 to 65535";
 const NO_NAME: &str =
     "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
+const NO_SCHEME: &str = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
 const NO_HOST: &str = "the URL has no host; write one as in http://127.0.0.1:8080";
 
 impl fmt::Display for Authority {
@@ -175,7 +176,7 @@ fn parts<'a>(text: &'a str, user: &str) -> Result<(&'static str, Authority, &'a 
     let (scheme, authority, path) = split(text).unwrap_or_default();
     let mut known = ["http", "https"].into_iter();
     let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
-        return Err("the URL must begin with http:// or https://".into());
+        return Err(NO_SCHEME.into());
     };
     if authority.contains('@') {
         return Err(user.into());
@@ -198,8 +199,13 @@ fn parts<'a>(text: &'a str, user: &str) -> Result<(&'static str, Authority, &'a 
 /// the URL that may be a password: anything before an `@`, or a query.
 pub(crate) fn base_url(text: &str) -> Result<String, String> {
     let text = text.trim_ascii();
-    if !text.contains("://") {
-        return without_scheme(text);
+    // The guess is shown only if no part of it can be a password.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
+    let guess = text.trim_start_matches(['/', ':']);
+    let is_guess = !text.contains("://") && guess.chars().all(plain);
+    if is_guess && parts(&format!("http://{guess}"), "").is_ok() {
+        let why = "the URL has no scheme; did you mean";
+        return Err(format!("{why} http://{guess}?"));
     }
     let user = "the URL holds a user name or password, which would end up in logs and never \
         reaches Fabric; take the part before the @ out and set FABRIC_API_KEY instead";
@@ -209,18 +215,6 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     }
     let path = path.trim_end_matches('/');
     Ok(format!("{scheme}://{authority}{path}"))
-}
-
-fn without_scheme(text: &str) -> Result<String, String> {
-    // The guess is shown only if no part of it can be a password.
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
-    let guess = text.trim_start_matches(['/', ':']);
-    if guess.chars().all(plain) && parts(&format!("http://{guess}"), "").is_ok() {
-        return Err(format!(
-            "the URL has no scheme; did you mean http://{guess}?"
-        ));
-    }
-    Err("the URL must begin with http:// or https://, as in http://127.0.0.1:8080".into())
 }
 
 /// A URL that is an identifier, kept and compared byte for byte: https, or http on this machine; no user-info, query or
@@ -368,10 +362,6 @@ mod tests {
             ("http://fabric/API/v1//", "http://fabric/API/v1"),
             ("http://fabric/a@b/%20", "http://fabric/a@b/%20"),
             ("http://[::1]:8080/x", "http://[::1]:8080/x"),
-            ("http://[0:0:0:0:0:0:0:1]", "http://[::1]"),
-            ("http://my_fabric:1", "http://my_fabric:1"),
-            ("http://fabric:65535", "http://fabric:65535"),
-            ("http://fabric:0080", "http://fabric:80"),
             (" http://fabric\n", "http://fabric"),
         ] {
             assert_eq!(base_url(given).as_deref(), Ok(kept), "{given}");
@@ -380,14 +370,12 @@ mod tests {
 
     #[test]
     fn bad_urls_are_refused_with_the_way_out() {
-        let scheme = "the URL must begin with http:// or https://";
         let no_scheme = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
         let user = "the URL holds a user name or password, which would end up in logs and never \
             reaches Fabric; take the part before the @ out and set FABRIC_API_KEY instead";
         let port = "the URL's port must be a number from 1 to 65535";
         let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
         let ends = "the URL must end with the path, without ? or #";
-        let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
         let meant = |url: &str| format!("the URL has no scheme; did you mean http://{url}?");
         let encode =
             |what: &str| format!("the URL's path must not hold {what}; write it percent-encoded");
@@ -400,7 +388,7 @@ mod tests {
             ("[::1]:8080", &meant("[::1]:8080")),
             ("joe:pass@fabric", no_scheme),
             ("fabric?key=pass", no_scheme),
-            ("ftp://fabric", scheme),
+            ("ftp://fabric", no_scheme),
             ("http:/fabric", no_scheme),
             ("http:\\\\fabric", no_scheme),
             ("http://joe:pass@fabric:8080", user),
@@ -410,14 +398,11 @@ mod tests {
             ("http://fabric/?key=pass", ends),
             ("http://fabric?key=pass", ends),
             ("http://fabric#pass", ends),
-            ("http:///patterns", no_host),
+            ("http:///patterns", NO_HOST),
             ("http://fabric:65536", port),
             ("http://fäbric", host),
             ("http://fabric\r\nX: y", host),
             ("http://::1:8080", BRACKETS),
-            ("http://[::1", BRACKETS),
-            ("http://[fabric]", BRACKETS),
-            ("http://[::1]8080", BRACKETS),
             ("http://fabric/a b", &encode(" ")),
             ("http://fabric/a\nb", &encode("\\n")),
             ("http://fabric/{x}", &encode("{")),
@@ -474,8 +459,6 @@ mod tests {
         let user = "the URL holds a user name or password; take the part before the @ out";
         let end = "the URL must end with the path, without ? or #";
         let blank = "the URL's path must not hold  ; write it percent-encoded";
-        let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
-        let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
         for (text, why) in [
             ("", scheme),
             ("as.example", scheme),
@@ -489,8 +472,8 @@ mod tests {
             ("https://as.example/?key=pass", end),
             ("https://as.example#pass", end),
             ("https://as.example/a b", blank),
-            ("https://äs.example", host),
-            ("https:///path", no_host),
+            ("https://äs.example", NO_NAME),
+            ("https:///path", NO_HOST),
             ("https://as.example:65536", PORT),
             ("https://[::1", BRACKETS),
         ] {
