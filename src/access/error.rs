@@ -70,14 +70,11 @@ impl AccessError {
             AccessError::NoToken => {
                 "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned()
             }
-            AccessError::BadToken(flaw @ Flaw::PLACEHOLDER) => {
-                format!("The bearer token is refused: {}.", flaw.1)
+            AccessError::BadToken(Flaw::PLACEHOLDER) => {
+                format!("The bearer token is refused: {}.", Flaw::PLACEHOLDER.1)
             }
-            AccessError::BadToken(flaw) => {
-                format!(
-                    "The bearer token is refused: {}. Get a valid one, then ask again.",
-                    flaw.1
-                )
+            AccessError::BadToken(Flaw(_, why)) => {
+                format!("The bearer token is refused: {why}. Get a valid one, then ask again.")
             }
             AccessError::Forbidden(role) => format!(
                 "This token may not do that: it needs the role {}, or the OAuth scope {}.",

@@ -138,18 +138,13 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
         Err(error) => {
             let known = tool.is_run().then(|| known_fault(arguments, backend));
             let error = known.flatten().into_iter().fold(error, Error::and);
-            let (id, result) = (Some(&head.id), head.fail(error.clone()));
             // A result where the revision allows it, so that the model sees what is wrong and corrects it.
-            return Ok(Action::Answer(
-                match revision.knows(Feature::ArgumentErrorsAsResults) {
-                    true => result,
-                    false => Refusal::of(jsonrpc::INVALID_PARAMS, error).answer(
-                        id,
-                        false,
-                        &head.request_id,
-                    ),
-                },
-            ));
+            let mut answer = head.fail(error.clone());
+            if !revision.knows(Feature::ArgumentErrorsAsResults) {
+                let refusal = Refusal::of(jsonrpc::INVALID_PARAMS, error);
+                answer = refusal.answer(Some(&head.id), false, &head.request_id);
+            }
+            return Ok(Action::Answer(answer));
         }
     };
     if is_task && prepared.needs != Resource::Runs {
