@@ -120,7 +120,7 @@ impl Fixture {
 }
 
 /// Settings with limits that no test reaches.
-pub(super) fn settings(url: &str) -> config::Fabric {
+pub(crate) fn settings(url: &str) -> config::Fabric {
     let long = Duration::from_secs(20);
     config::Fabric {
         url: url.to_owned(),

@@ -17,7 +17,7 @@ use super::{Action, Server};
 use crate::access::{Caller, Identity};
 use crate::account::Accounts;
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{Catalog, Client};
+use crate::fabric::{Catalog, Client, fixture};
 use crate::protocol::{Id, Inbound, Level, RequestHeaders, Revision, Session};
 use crate::runs::Runs;
 use crate::time::SystemClock;
@@ -48,16 +48,7 @@ impl Server {
     /// A server whose Fabric cannot be reached, for tests of everything else.
     pub(crate) fn without_fabric() -> Server {
         let time = std::time::Duration::from_secs(1);
-        let settings = crate::config::Fabric {
-            url: "http://127.0.0.1:9".into(),
-            api_key: None,
-            ca_file: None,
-            connect_timeout: time,
-            idle_timeout: time,
-            run_timeout: time,
-            request_timeout: time,
-            models_timeout: time,
-        };
+        let settings = fixture::settings("http://127.0.0.1:9");
         let fabric = Arc::new(Client::new(&settings).unwrap());
         let catalog = Arc::new(Catalog::new(fabric.clone(), time));
         let accounts = Accounts::alone(1 << 30);
