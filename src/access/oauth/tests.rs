@@ -589,24 +589,17 @@ fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
 fn users_without_a_subject_are_refused_and_clients_are_not() {
     let (alice, al, app) = (Some("alice"), Some("al"), Some("app"));
     for (sub, username, client, identity) in [
-        (alice, al, app, Ok("oauth:ISSUER#alice")),
+        (alice, al, app, Ok("oauth:http://localhost/as#alice")),
         (None, al, app, Err(Flaw::NO_SUBJECT)),
         (None, al, None, Err(Flaw::NO_SUBJECT)),
-        (None, None, app, Ok("oauth-client:ISSUER#app")),
-        (app, None, app, Ok("oauth-client:ISSUER#app")),
+        (None, None, app, Ok("oauth-client:http://localhost/as#app")),
+        (app, None, app, Ok("oauth-client:http://localhost/as#app")),
         (None, None, None, Err(Flaw::NOBODY)),
     ] {
-        let mut said = claims();
-        (said["sub"], said["username"]) = (json!(sub), json!(username));
-        said["client_id"] = json!(client);
-        let shown = said.to_string();
-        let fake = Fake::new(move |_| FakeReply::json(&said));
-        let found = check(&oauth(&fake).0, "t");
-        let found = found.map(|(_, grant)| grant.identity.to_string());
-        let issuer = format!("{}/as", fake.url);
-        let expected = identity.map(|owner| owner.replace("ISSUER", &issuer));
-        let expected = expected.map_err(AccessError::BadToken);
-        assert_eq!(found, expected, "{shown}");
+        let said = json!({"sub": sub, "username": username, "client_id": client});
+        let found = judge(&said).map(|grant| grant.identity.to_string());
+        let expected = identity.map(str::to_owned).map_err(AccessError::BadToken);
+        assert_eq!(found, expected, "{said}");
     }
 }
 
@@ -668,7 +661,6 @@ fn anything_else_is_a_refusal() {
         (json!({"token_type": "DPoP"}), Flaw::KIND),
         (json!({"cnf": {"jkt": "x"}}), Flaw::KIND),
         (json!({"scope": ["fabric:run"]}), Flaw::KIND),
-        (json!({"sub": null, "client_id": null}), Flaw::NO_SUBJECT),
         (json!({"sub": ""}), Flaw::NOBODY),
         (json!({"sub": "s".repeat(513)}), Flaw::NOBODY),
     ] {
