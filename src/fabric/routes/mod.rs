@@ -26,12 +26,9 @@ use super::{
     Transcript, VideoId, names, sanitize, template, youtube,
 };
 
-/// Delays before retries of an empty list of models: Fabric may be querying the vendors for another caller.
-const EMPTY_MODELS_DELAYS: [Duration; 3] = [
-    Duration::from_millis(250),
-    Duration::from_millis(500),
-    Duration::from_millis(1000),
-];
+/// Delays before retries of an empty list of models, in milliseconds: Fabric may be querying the vendors for another
+/// caller.
+const EMPTY_MODELS_DELAYS: [u64; 3] = [250, 500, 1000];
 
 /// How long a name that was not on the list counts as missing: for a Fabric, and for folders. Folders can be asked for
 /// one pattern, and listing 10,000 patterns takes some 100 ms.
@@ -159,13 +156,13 @@ impl Client {
     /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
     /// again after each of [`EMPTY_MODELS_DELAYS`].
     pub(crate) fn models(&self, wait: &Observer) -> Result<Models, Error> {
-        let mut delays = EMPTY_MODELS_DELAYS.iter();
+        let mut delays = EMPTY_MODELS_DELAYS.map(Duration::from_millis).into_iter();
         loop {
             let models: Models = self.read(Route::Models.request(), wait, |body| {
                 serde_json::from_value(members(&body)?.into()).ok()
             })?;
             match delays.next() {
-                Some(delay) if models == Models::default() => pause(*delay, wait.as_ref())?,
+                Some(delay) if models == Models::default() => pause(delay, wait.as_ref())?,
                 _ => return Ok(models),
             }
         }
@@ -456,28 +453,21 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
         return Error::of(Cause::NoPatterns, &[]);
     }
     let wanted = name.as_str();
-    let meant = text::closest(wanted, names.iter()).into_iter();
-    let meant: Vec<&str> = meant
-        .filter(|known| text::is_misspelled(wanted, known))
-        .collect();
-    let all = "fabric_list_patterns has them all.";
-    let hint = if meant.is_empty() {
-        match names::in_quotes(
-            names.index().search(wanted, MOST_FOUND, |_| true).hits,
-            "and",
-        )
-        .as_str()
-        {
-            "" => all.to_owned(),
-            found => format!(
-                "A search for this finds {found}. If none of them does the task, describe it as \
-                 query of fabric_list_patterns."
-            ),
-        }
-    } else {
-        format!("Did you mean {}? {all}", names::in_quotes(meant, "or"))
+    let close = text::closest(wanted, names.iter()).into_iter();
+    let meant = close.filter(|known| text::is_misspelled(wanted, known));
+    let meant = names::suggestion(meant);
+    let found = match meant.is_empty() {
+        true => names.index().search(wanted, MOST_FOUND, |_| true).hits,
+        false => Vec::new(),
     };
-    let detail = format!("Fabric has no pattern named \"{wanted}\". {hint}");
+    let hint = match names::in_quotes(found, "and").as_str() {
+        "" => "fabric_list_patterns has them all.".to_owned(),
+        found => format!(
+            "A search for this finds {found}. If none of them does the task, describe it as query \
+             of fabric_list_patterns."
+        ),
+    };
+    let detail = format!("Fabric has no pattern named \"{wanted}\".{meant} {hint}");
     Error::new(Kind::PatternNotFound, detail)
 }
 
