@@ -260,16 +260,11 @@ impl Client {
             let read = call
                 .send(target, None, left)
                 .and_then(|response| response.into_bytes(self.max_body));
-            let error = match read {
-                Ok(body) => return Ok(body),
-                Err(error) => error,
-            };
-            let delay = delays
-                .next()
-                .filter(|_| error.cause.is_some_and(Cause::is_passing));
-            match delay {
-                Some(delay) if Instant::now() + *delay < deadline => pause(*delay, wait.as_ref())?,
-                _ => return Err(error),
+            let may_pass = |error: &Error| error.cause.is_some_and(Cause::is_passing);
+            let in_time = |delay: &&Duration| Instant::now() + **delay < deadline;
+            match (read, delays.next().filter(in_time)) {
+                (Err(error), Some(delay)) if may_pass(&error) => pause(*delay, wait.as_ref())?,
+                (read, _) => return read,
             }
         }
     }
