@@ -42,13 +42,11 @@ impl Host {
     /// # Errors
     /// One line. It repeats nothing of the text, which may be a password, except single characters of the path.
     pub(crate) fn parse(text: &str) -> Result<Host, String> {
-        match text.parse::<Ipv6Addr>() {
-            Ok(address) => Ok(Host::Ip(address.into())),
-            Err(_) => match Authority::parse(text)? {
-                Authority { host, port: None } => Ok(host),
-                Authority { port: Some(_), .. } => Err(PORT.into()),
-            },
+        if let Ok(address) = text.parse::<Ipv6Addr>() {
+            return Ok(Host::Ip(address.into()));
         }
+        let Authority { host, port } = Authority::parse(text)?;
+        port.map_or(Ok(host), |_| Err(PORT.into()))
     }
 
     /// The address; an IPv4-mapped IPv6 address as IPv4.

@@ -84,12 +84,10 @@ impl Identity {
     /// Whether this caller may see what belongs to `other`. Without authentication all callers share, because one
     /// client may come from several addresses. A user who can open the state folder can read everybody's files in it.
     pub(crate) fn shares_with(&self, other: &Identity) -> bool {
-        let both = (self, other);
-        self == other
-            || matches!(
-                both,
-                (Identity::Peer(_), Identity::Peer(_)) | (Identity::Local, _)
-            )
+        match (self, other) {
+            (Identity::Peer(_), Identity::Peer(_)) | (Identity::Local, _) => true,
+            (one, other) => one == other,
+        }
     }
 
     /// The token's name, `oauth:` and the subject, `oauth-client:` and the client's id, or the address: `caller=` in the log.

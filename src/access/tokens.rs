@@ -163,16 +163,13 @@ impl Tokens {
     pub(super) fn watch(self: &Arc<Tokens>) {
         let tokens = self.clone();
         if self.file.is_some() {
-            spawn(
-                "tokens",
-                "the tokens file is looked at when somebody calls",
-                move || {
-                    loop {
-                        thread::sleep(TELL);
-                        let _nobody = tokens.holder(NOBODY);
-                    }
-                },
-            );
+            let otherwise = "the tokens file is looked at when somebody calls";
+            spawn("tokens", otherwise, move || {
+                loop {
+                    thread::sleep(TELL);
+                    let _nobody = tokens.holder(NOBODY);
+                }
+            });
         }
     }
 

@@ -173,9 +173,8 @@ fn one(
 ) -> Result<Action, Refusal> {
     check(server, &request)?;
     let usage = "params.taskId must be a string: the id that the call was answered with.";
-    let id = Params::new(request.params, usage)
-        .text("taskId")?
-        .to_owned();
+    let params = Params::new(request.params, usage);
+    let id = params.text("taskId")?.to_owned();
     let work = move |context: &Arc<Context>, result: &mut ResultWriter| {
         let run = context.backend.runs.find(&id, &context.caller().identity);
         let run = run.ok_or_else(|| {

@@ -259,9 +259,8 @@ impl Catalog {
     }
 
     fn read_pattern(&self, name: &str, wait: &Observer) -> Result<Entry, Error> {
-        let pattern = self
-            .fabric
-            .listed_pattern(&Name::parse("name", name)?, wait)?;
+        let wanted = Name::parse("name", name)?;
+        let pattern = self.fabric.listed_pattern(&wanted, wait)?;
         Ok(Entry {
             name: name.to_owned(),
             description: pattern.summary(name),
