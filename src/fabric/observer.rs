@@ -61,10 +61,16 @@ impl CallObserver for Poll {
 
 /// Forwards to another observer, with a deadline.
 pub(crate) struct Until {
-    /// The other observer.
-    pub(crate) wait: Observer,
-    /// The deadline.
-    pub(crate) until: Instant,
+    wait: Observer,
+    until: Instant,
+}
+
+impl Until {
+    /// Its deadline is in this time.
+    pub(crate) fn after(time: Duration, wait: Observer) -> Until {
+        let until = Instant::now() + time;
+        Until { wait, until }
+    }
 }
 
 impl CallObserver for Until {
@@ -108,15 +114,10 @@ mod tests {
                 Err(super::super::no_room())
             }
         }
-        let now = Instant::now();
-        let wait = |until| Until {
-            wait: Arc::new(Other),
-            until,
-        };
-        assert_eq!(wait(now).still_waiting(), Err(Error::cancelled()));
-        let found = wait(now + Duration::from_secs(3600)).still_waiting();
-        assert_eq!(found, Ok(()));
-        let found = wait(now).hold(1);
+        let wait = |seconds| Until::after(Duration::from_secs(seconds), Arc::new(Other));
+        assert_eq!(wait(0).still_waiting(), Err(Error::cancelled()));
+        assert_eq!(wait(3600).still_waiting(), Ok(()));
+        let found = wait(0).hold(1);
         assert_eq!(
             found,
             Err(super::super::no_room()),

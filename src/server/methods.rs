@@ -93,10 +93,8 @@ fn instructions(server: &Server) -> String {
     let mut told = FIND.to_owned() + if policy.patterns_only { FOLLOW } else { RUN };
     if !policy.tools.is_empty() {
         let offered: Vec<&str> = policy.tools().map(|tool| tool.name).collect();
-        told += &format!(
-            " Of the tools, this server offers only {}.",
-            offered.join(", ")
-        );
+        let offered = offered.join(", ");
+        told += &format!(" Of the tools, this server offers only {offered}.");
     }
     if policy.read_only && policy.tools().any(Tool::is_run) {
         told += " On this server, fabric_run_pattern works only with dry_run: it returns the prompt, which you then follow.";

@@ -186,9 +186,7 @@ impl Subscriber {
             for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
                 let (params, revision) = (listener.request.params(), listener.request.revision);
                 let message = tasks::changed(&run, backend, params, revision, &listener.account);
-                message
-                    .into_iter()
-                    .for_each(|message| listener.tell(&message));
+                message.inspect(|message| listener.tell(message));
             }
             // The listener may leave during the wait.
             drop(listener);

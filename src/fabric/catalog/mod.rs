@@ -207,11 +207,7 @@ impl Catalog {
         time: Duration,
         wait: &Observer,
     ) -> Result<Option<Arc<Models>>, Error> {
-        let until = Instant::now() + time;
-        let limited: Observer = Arc::new(Until {
-            wait: Arc::clone(wait),
-            until,
-        });
+        let limited: Observer = Arc::new(Until::after(time, wait.clone()));
         match self.models(&limited) {
             Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
             models => models.map(Some),

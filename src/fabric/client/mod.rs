@@ -379,10 +379,8 @@ impl<'c> Attempt<'c> {
             let is_small =
                 self.request.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
             if is_small || status == 400 || self.explain.is_some() {
-                let hurry: Observer = Arc::new(Until {
-                    wait: Arc::clone(self.wait),
-                    until: Instant::now() + self.client.after_error,
-                });
+                let hurry = Until::after(self.client.after_error, self.wait.clone());
+                let hurry: Observer = Arc::new(hurry);
                 let _waiting = WaitScope::enter(&hurry);
                 let mut said = Vec::new();
                 // Even a truncated body may say why.

@@ -203,9 +203,7 @@ fn a_stream_that_stays_open_after_an_error_event_does_not_delay_the_error() {
             .unwrap();
         stream.read(&mut [0]).is_err()
     });
-    let mut client = fixture.client();
-    client.after_error = Duration::from_millis(20);
-    assert_eq!(run(&client).2.unwrap_err().kind, Kind::ApiError);
+    assert_eq!(failed_run(&fixture).kind, Kind::ApiError);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -104,10 +104,7 @@ fn failure(fabric: impl FnOnce() -> Result<(), Error>) -> Option<Kind> {
 
 /// Waits for [`READY_TIMEOUT`] from now.
 fn patience() -> Until {
-    Until {
-        wait: Arc::new(Poll),
-        until: Instant::now() + READY_TIMEOUT,
-    }
+    Until::after(READY_TIMEOUT, Arc::new(Poll))
 }
 
 #[cfg(test)]
