@@ -102,18 +102,14 @@ impl Decoder {
         if !b"data".starts_with(&self.line) {
             self.end_line(each)?;
         }
-        match self.dispatch(each) {
-            Err(error)
-                if error.kind == Kind::ApiError
-                    && self.data.trim_ascii_start().starts_with(b"{") =>
-            {
-                Err(Error::new(
-                    Kind::StreamInterrupted,
-                    "Fabric's answer broke off in the middle of an event. Run the pattern again if its output is needed.",
-                ))
-            }
-            other => other,
-        }
+        let done = self.dispatch(each);
+        // What is left of an event that could not be read.
+        let is_cut = self.data.trim_ascii_start().starts_with(b"{");
+        let detail = "Fabric's answer broke off in the middle of an event. Run the pattern again if its output is needed.";
+        done.map_err(|error| match error.kind {
+            Kind::ApiError if is_cut => Error::new(Kind::StreamInterrupted, detail),
+            _ => error,
+        })
     }
 
     /// Whether the stream has had lines, but none that belong to events: then it is something else.
