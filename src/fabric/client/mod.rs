@@ -9,10 +9,9 @@
 //! A blocked read wakes up every 100 ms to ask the [`CallObserver`] of its thread whether to continue. Looking a name up, connecting
 //! and writing cannot be interrupted; they have timeouts of their own.
 
+mod bodies;
 mod cause;
-mod incoming;
 mod interruptible;
-mod outgoing;
 mod plain;
 
 use std::io::{Cursor, Read};
@@ -31,9 +30,9 @@ use super::process::{Process, Running};
 use super::routes::FabricRequest;
 use super::youtube::Downloads;
 use super::{CallObserver, Cause, Error, Kind, Names, Observer, Until};
-pub(super) use incoming::FabricResponse;
+pub(super) use bodies::FabricResponse;
+use bodies::Outgoing;
 use interruptible::{Interruptible, WaitScope};
-use outgoing::Outgoing;
 use plain::PlainConnector;
 
 use crate::agent::{self, KEY_HEADER, Lookups};
@@ -257,9 +256,8 @@ impl Client {
                 begun: Instant::now(),
                 wait,
             };
-            let read = call
-                .send(target, None, left)
-                .and_then(|response| response.into_bytes(self.max_body));
+            let sent = call.send(target, None, left);
+            let read = sent.and_then(|response| response.into_bytes(self.max_body));
             let may_pass = |error: &Error| error.cause.is_some_and(Cause::is_passing);
             let in_time = |delay: &&Duration| Instant::now() + **delay < deadline;
             match (read, delays.next().filter(in_time)) {

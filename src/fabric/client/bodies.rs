@@ -1,11 +1,11 @@
-//! A 200 response whose body is unread.
+//! Bodies, in memory only as long as they are needed: of requests while they are sent, of 200 responses while they are read.
 
-use std::io::Read;
+use std::io::{self, Cursor, Read};
 
 use ureq::BodyReader;
 
 use super::{Attempt, SMALL_BODY, Waiting};
-use crate::fabric::{Error, Kind};
+use crate::fabric::{Error, Kind, Observer};
 
 /// Bodies are charged in pieces of this size.
 const PIECE: u64 = 64 << 10;
@@ -65,5 +65,35 @@ impl FabricResponse<'_> {
 impl Drop for FabricResponse<'_> {
     fn drop(&mut self) {
         self.call.log(Some(200), None);
+    }
+}
+
+/// A body that is freed as soon as it is sent: the response may take an hour.
+pub(super) struct Outgoing {
+    pub(super) json: Cursor<Vec<u8>>,
+    /// What it is charged to.
+    pub(super) wait: Observer,
+}
+
+impl Read for Outgoing {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.json.read(buffer)?;
+        if self.json.position() == self.json.get_ref().len() as u64 {
+            self.free();
+        }
+        Ok(read)
+    }
+}
+
+impl Outgoing {
+    fn free(&mut self) {
+        let json = std::mem::take(&mut self.json).into_inner();
+        self.wait.release(json.len());
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.free();
     }
 }
