@@ -5,8 +5,7 @@ use serde_json::json;
 
 use crate::encoding::percent::{percent_decode, percent_encode};
 use crate::fabric::{Cause, Entry, Error, Kind, Name};
-use crate::protocol::pages;
-use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
+use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc, pages};
 use crate::search::humanised;
 use crate::text::shown;
 
@@ -98,13 +97,8 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
     let uri = Params::new(request.params, usage).text("uri")?.to_owned();
     let revision = request.context().revision;
-    let exists = |target: &ResourceTarget| {
-        !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_))
-    };
     let why = "Resources are fabric://pattern/{name} and fabric://strategy/{name}.";
-    let target = target(&uri)
-        .filter(exists)
-        .ok_or_else(|| not_found(&uri, revision, why))?;
+    let target = target(&uri, revision).ok_or_else(|| not_found(&uri, revision, why))?;
     Ok(request.call(move |context, result| {
         let (fabric, wait) = (&context.backend.fabric, &context.wait());
         let missing = |why: &str| not_found(&uri, revision, why);
@@ -154,9 +148,9 @@ enum ResourceTarget {
     Skill(String),
 }
 
-fn target(uri: &str) -> Option<ResourceTarget> {
+fn target(uri: &str, revision: Revision) -> Option<ResourceTarget> {
     if let Some(name) = skills::named(uri) {
-        return Some(ResourceTarget::Skill(name.to_owned()));
+        return (!revision.is_legacy()).then(|| ResourceTarget::Skill(name.to_owned()));
     }
     let (kind, name) = uri.strip_prefix("fabric://")?.split_once('/')?;
     let name = Name::parse("uri", &percent_decode(name)?).ok()?;
@@ -172,10 +166,8 @@ fn not_found(uri: &str, revision: Revision, why: &str) -> Refusal {
         true => RESOURCE_NOT_FOUND,
         false => jsonrpc::INVALID_PARAMS,
     };
-    let error = Error::new(
-        Kind::PatternNotFound,
-        format!("There is no resource \"{}\". {why}", shown(uri, 256)),
-    );
+    let detail = format!("There is no resource \"{}\". {why}", shown(uri, 256));
+    let error = Error::new(Kind::PatternNotFound, detail);
     Refusal::of(code, error).with("uri", uri)
 }
 
@@ -185,7 +177,7 @@ mod tests {
 
     #[test]
     fn only_our_uris_name_something() {
-        let read = |uri: &str| match target(uri) {
+        let read = |uri: &str| match target(uri, Revision::NEWEST) {
             Some(ResourceTarget::Pattern(name)) => format!("pattern {}", name.as_str()),
             Some(ResourceTarget::Strategy(name)) => format!("strategy {}", name.as_str()),
             Some(ResourceTarget::Skill(name)) => format!("skill {name}"),
