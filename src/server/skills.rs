@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Error, Kind, Observer, Snapshot, is_runnable};
-use crate::protocol::pages;
-use crate::protocol::{Params, Refusal};
+use crate::protocol::{Params, Refusal, pages};
 use crate::search::skill_names;
 use crate::text::shown;
 use crate::tools::{Backend, Tool};
@@ -107,9 +106,8 @@ impl Skills {
 
 /// The name of the skill in the URI of a `SKILL.md`; `None` for other URIs.
 pub(super) fn named(uri: &str) -> Option<&str> {
-    let name = uri
-        .strip_prefix("skill://fabric/")?
-        .strip_suffix("/SKILL.md")?;
+    let name = uri.strip_prefix("skill://fabric/")?;
+    let name = name.strip_suffix("/SKILL.md")?;
     (!name.contains('/')).then_some(name)
 }
 

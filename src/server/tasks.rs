@@ -13,8 +13,7 @@ use crate::config;
 use crate::encoding::json::decode;
 use crate::fabric::CallObserver;
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
-use crate::protocol::pages;
-use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
+use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION, pages};
 use crate::runs::{Record, Run, RunState, SLICE};
 use crate::tools::{self, Backend, Context, RELATED_TASK, task, write, write_task};
 

@@ -73,6 +73,7 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
     // Only runs take long enough.
     let may_be_task = tasks && tool.is_run() && !is_only_dry;
     let has_annotations = revision.knows(Feature::ToolAnnotations);
+    let has_structure = policy.has_structure(revision);
     let knows = |feature| revision.knows(feature);
     let title = json!(tool.title).to_string();
     let members = [
@@ -82,11 +83,7 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
         (may_be_task, "execution", execution.to_string()),
         (true, "inputSchema", tool.input_schema(policy)),
         (true, "name", json!(tool.name).to_string()),
-        (
-            policy.has_structure(revision),
-            "outputSchema",
-            tool.output_schema(),
-        ),
+        (has_structure, "outputSchema", tool.output_schema()),
         (knows(Feature::Title), "title", title),
     ];
     let members = members.into_iter().filter(|(is_known, ..)| *is_known);
