@@ -177,8 +177,7 @@ fn index(all: &Skills, skills: &BTreeMap<String, String>) -> String {
         let at = groups.iter().position(|(words, _)| is_in(words));
         let part = parts.entry(at.unwrap_or(groups.len() - 1)).or_default();
         let description = all.snapshot.description(pattern);
-        *part += &format!("- `{pattern}`: {description}
-");
+        *part += &format!("- `{pattern}`: {description}\n");
     }
     let parts = parts.iter();
     let parts = parts.map(|(&at, lines)| format!("\n## {}\n\n{lines}", groups[at].1));
