@@ -287,9 +287,10 @@ impl Registry {
             slot.evict_if(|state| at_rest.contains(&state.phase));
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let busy = |slots: &mut Slots| !slots.is_empty();
+        let is_left = |slot: &&Arc<Slot>| slot.phase() != ConnectionPhase::Evicted;
+        let busy = |slots: &mut Slots| slots.values().any(|slot| is_left(&slot));
         let (slots, _) = wait_while(&self.changed, slots, left, busy);
-        slots.len()
+        slots.values().filter(is_left).count()
     }
 }
 
