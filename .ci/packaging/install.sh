@@ -5,7 +5,7 @@
 #   INSTALL_DIR  the folder of the program; $HOME/.local/bin if it is not set
 #   INSTALL_URL  where the files of the release are, if not at @URL@
 #
-# The program is written only after its archive was found in SHA256SUMS, beside the old one, which it then replaces.
+# The archive is checked against SHA256SUMS before the program is written beside the old one, which it then replaces.
 set -eu
 
 die() {
@@ -18,7 +18,7 @@ fetch() {
         curl -fsSL --retry 2 -o "$2" "$url/$1"
     else
         wget -qO "$2" "$url/$1"
-    fi || die "$url/$1 cannot be fetched; look whether this machine reaches it and ${TMPDIR:-/tmp} has space, and try again"
+    fi || die "$url/$1 cannot be fetched; check that this machine can reach it and ${TMPDIR:-/tmp} has space, and try again"
 }
 
 sha256() {
