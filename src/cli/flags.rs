@@ -203,8 +203,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "check-tokens", "FILE", "")
         .help("Say what is wrong with a tokens file, and exit with 0 if nothing is"),
     flag(COMMAND, "usage", "", "").help(
-        "Print how much callers used of each model this month, in YYYY-MM, or from YYYY-MM-DD.. \
-         on, by the ledger in --state-dir",
+        "Print how much each caller used of each model this month, in YYYY-MM, or since \
+         YYYY-MM-DD.., from the ledger in --state-dir",
     ),
     flag(COMMAND, "prices", "FILE", "")
         .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),
