@@ -1,6 +1,6 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
 //!
-//! `.github/ARCHITECTURE.md` has the picture. The road of one `tools/call`:
+//! `.github/ARCHITECTURE.md` has the picture. The path of one `tools/call`:
 //!
 //! 1. [`transport`] reads a line or body of limited size; over HTTP, [`access`](mod@access) knows the caller by then.
 //! 2. [`protocol`] reads it once into values that borrow from it, finds era and revision, and checks the envelope.
@@ -101,9 +101,9 @@ const OTHER_FILES: usize = 64;
 const MAX_TRANSCRIPTS: usize = 8;
 
 /// Why an entry has no token.
-const SIGNS_IN: &str = "This server has callers sign in (OAuth): the entry has no token, and the \
-    client asks you to sign in. If it takes a token too, set FABRIC_MCP_AUTH_TOKEN and do this \
-    again.\n";
+const SIGNS_IN: &str = "Callers sign in to this server (OAuth): the entry has no token, and the \
+    client asks you to sign in. If the server takes tokens too, set FABRIC_MCP_AUTH_TOKEN and do \
+    this again.\n";
 
 /// Shown when the program is started by hand in a terminal.
 const TYPED: &str = "\
@@ -433,9 +433,9 @@ fn fit(config: &mut Config, files: usize) {
             *number = (*number * left / needed).max(1);
         }
         config.warnings.push(format!(
-            "the system lets this process have {files} open files, and {} are needed: --max-runs \
-             is {} instead of {all_runs}, --max-connections {} instead of {all_connections}; \
-             raise the limit (ulimit -n, LimitNOFILE)",
+            "this process may open {files} files, and needs {}: --max-runs is {} instead of \
+             {all_runs}, --max-connections {} instead of {all_connections}; raise the limit \
+             (ulimit -n, LimitNOFILE)",
             needed + OTHER_FILES,
             config.max_runs,
             config.http.max_connections

@@ -558,7 +558,7 @@ fn agreed(foreign: bool) -> Result<bool, String> {
                 "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go ahead without asking.\n"
             }
             true => {
-                "Nothing was changed: for such an entry --yes is not enough, and nobody can be asked.\n"
+                "Nothing was changed: for such an entry --yes is not enough. Run this in a terminal, to be asked.\n"
             }
         })?;
         return Ok(false);

@@ -108,7 +108,7 @@ fn compose(secrets: Option<&str>) -> Result<String, String> {
         let created = create_private(Path::new(file), &token, |_| Ok(()));
         created.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => format!(
-                "{file} is there already, and clients may use its token; give another name, or take it away first"
+                "{file} is there already, and clients may use its token; give another name, or remove it first"
             ),
             _ => format!("{file} cannot be written: {error}; give a file in a folder of yours"),
         })?;

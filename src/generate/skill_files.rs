@@ -121,8 +121,8 @@ pub(crate) fn write(
     let size: usize = sizes.sum();
     if is_each && size > ROOM {
         report += &format!(
-            "Their names and descriptions have {size} characters, and some clients take {ROOM} of \
-             all skills: for these, --generate skill makes one of them.\n"
+            "Their names and descriptions have {size} characters, and some clients have room for \
+             only {ROOM}: for these, --generate skill makes them one skill.\n"
         );
     }
     Ok((report, good))
@@ -195,7 +195,7 @@ fn own_folder(path: &Path) -> io::Result<()> {
         Err(error) => error,
     };
     let why = unusable("folder", path, &error);
-    let fix = "it must be a folder, no link, that you may write to";
+    let fix = "it must be a folder that you may write to, not a link";
     Err(io::Error::other(format!("{why}; {fix}")))
 }
 

@@ -14,7 +14,7 @@ const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 const IS_HIDDEN: &str = "\
 # Below, ProtectHome= hides this program: install it elsewhere, for example by
 #   install -m 755 fabric-mcp /usr/local/bin/
-# and generate this again with /usr/local/bin/fabric-mcp as its last word.
+# and generate this again with /usr/local/bin/fabric-mcp as the last argument.
 ";
 
 /// What the template has besides.

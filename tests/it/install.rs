@@ -531,7 +531,7 @@ fn where_callers_sign_in_no_token_is_shown() {
         (done, file["mcpServers"]["fabric"]["headers"].clone())
     };
     let (done, headers) = install("");
-    done.expect_stdout("has callers sign in");
+    done.expect_stdout("Callers sign in to this server");
     let is_so = headers.is_null() && !done.stdout.contains("Check: ");
     assert!(is_so, "{done:?}");
     install("").0.expect_stdout("nothing to do");

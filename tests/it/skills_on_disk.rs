@@ -123,7 +123,7 @@ fn a_file_in_the_place_of_a_folder_is_told_with_what_to_do() {
     let (folder, flag) = patterns("skills-file");
     folder.write("skills/sum-up", "Mine.");
     let into = format!("{}/skills", folder.text());
-    let fix = "/skills/sum-up\"; it must be a folder, no link, that you may write to";
+    let fix = "/skills/sum-up\"; it must be a folder that you may write to, not a link";
     generate(&flag, &format!("{into} --all"))
         .expect_code(1)
         .expect_stdout("refused sum_up: not a folder: \"")
@@ -235,7 +235,7 @@ fn many_skills_are_told_that_one_would_do() {
         folder.write(&name, said);
     }
     let finished = generate(&flag, &format!("{}/skills --all", folder.text()));
-    let words = "--generate skill makes one of them";
+    let words = "--generate skill makes them one skill";
     finished.expect_code(0).expect_stdout(words);
 }
 
