@@ -30,19 +30,19 @@ impl Flaw {
     );
     pub(super) const MALFORMED: Flaw = Flaw(
         "malformed",
-        "this is not a token: it is too long or holds other characters",
+        "this is not a token: it is too long, or has characters that no token has",
     );
     pub(super) const INACTIVE: Flaw = Flaw(
         "inactive",
-        "the issuer does not know the token, or it has ended or was revoked",
+        "the issuer does not know the token, or it has expired or was revoked",
     );
     pub(super) const AUDIENCE: Flaw = Flaw(
         "audience",
         "the token was not issued for this server: ask for it with this server as resource",
     );
-    pub(super) const ISSUER: Flaw = Flaw("issuer", "the token is of another issuer");
+    pub(super) const ISSUER: Flaw = Flaw("issuer", "the token comes from another issuer");
     pub(super) const EXPIRED: Flaw = Flaw("expired", "the token has expired");
-    pub(super) const EARLY: Flaw = Flaw("early", "the token is not good yet");
+    pub(super) const EARLY: Flaw = Flaw("early", "the token is not valid yet");
     /// Or the issuer's answer about it is not understood.
     pub(super) const KIND: Flaw = Flaw("kind", "the token is not a plain bearer token");
     pub(super) const NOBODY: Flaw = Flaw("nobody", "the token has neither a subject nor a client");

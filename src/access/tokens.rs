@@ -244,7 +244,7 @@ impl Tokens {
                 }
                 let had = read(&self.table).len() > usize::from(self.default.is_some());
                 if had && text.trim_ascii().is_empty() {
-                    return Err(format!("{named} is empty; put a comment into it to take back every token"));
+                    return Err(format!("{named} is empty; put a comment into it to remove every token"));
                 }
                 Ok(parse(&text, self.default.as_ref(), self.has_ledger))
             });
@@ -403,7 +403,7 @@ const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one)
     runs-per-minute=NUMBER, tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day; each at most once";
 
 /// Why a budget is refused without a ledger.
-const NO_LEDGER: &str = "tokens-per-month= counts by the ledger, so it needs --state-dir";
+const NO_LEDGER: &str = "tokens-per-month= is counted in the ledger, so it needs --state-dir";
 
 /// The tokens in the `text` of the file, with `default`, the one from the environment; and the mistakes of the lines
 /// that grant nothing, each with its line number.
@@ -442,7 +442,7 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
                 return Err(why + "; give it the same on each line");
             }
             if let Some(before) = tokens.insert(token, at) {
-                let why = format!("this token stands {} too", place(before));
+                let why = format!("this token is {} too", place(before));
                 return Err(why + "; give each line its own");
             }
             table.insert(token, (Identity::token(name), Arc::new(allowance)));
@@ -584,7 +584,7 @@ mod tests {
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
         let ascii = "line 1: the token has characters that are not visible ASCII";
         let large = "line 1: the token is longer than 4096 characters";
-        let taken = "this token stands on line 1 too; give each line its own";
+        let taken = "this token is on line 1 too; give each line its own";
         let (long, twice) = ("n".repeat(65), |next| format!("alice run {A}{next} {A}"));
         for (text, expected) in [
             (A.to_owned(), format!("line 1: {shape}")),
@@ -618,8 +618,7 @@ mod tests {
         assert_eq!(found, "", "the token of the environment can be rotated");
         let wanted = "line 1: this name has the role read here and run in FABRIC_MCP_AUTH_TOKEN; give it one role";
         assert_eq!(mistake(&format!("default read {A}"), Some(B)), wanted);
-        let wanted =
-            "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own";
+        let wanted = "line 2: this token is in FABRIC_MCP_AUTH_TOKEN too; give each line its own";
         assert_eq!(mistake(&format!("\nalice run {A}"), Some(A)), wanted);
     }
 
@@ -639,7 +638,7 @@ mod tests {
         let upper = line.replace("sha256:", "SHA256:").to_uppercase();
         let hash = upper.split(':').next_back().unwrap();
         let plain = format!("a read {}\nb read sha256:{hash}", token.expose());
-        let twice = "line 2: this token stands on line 1 too; give each line its own";
+        let twice = "line 2: this token is on line 1 too; give each line its own";
         assert_eq!(mistake(&plain, None), twice);
         assert!(generate("a b", Role::Run).is_err() && generate("", Role::Run).is_err());
     }
@@ -750,7 +749,8 @@ mod tests {
         bench.write(lines(&[A, C]), 200);
         assert_eq!(bench.after(1000), None, "only its time is another");
         bench.write(lines(&[A]).replace("run", "read"), 100);
-        assert_eq!(bench.after(1000), change(1, "; changed: alice; went: cyd"));
+        let both = change(1, "; changed: alice; went: cyd");
+        assert_eq!(bench.after(1000), both);
         let text = format!("alice read {A} models=x\nalice read {B} models=x");
         bench.write(text, 100);
         assert_eq!(bench.after(1000), change(2, "; changed: alice"));
@@ -806,7 +806,7 @@ mod tests {
         let told = |why: &str| Some(Err(format!("{why}{STAY}")));
         let twice = || (bench.after(1000), bench.after(1000));
         bench.write(" \n", 100);
-        let empty = " is empty; put a comment into it to take back every token";
+        let empty = " is empty; put a comment into it to remove every token";
         assert_eq!(twice(), (told(empty), None));
         bench.write(b"\xff\xfe", 100);
         assert_eq!(twice(), (told(" is not used: it is not UTF-8"), None));
@@ -843,7 +843,7 @@ mod tests {
         assert_eq!(found, (Some(5), Some(1000)));
         let form = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
         let hex = "sha256: is not followed by 64 hex digits";
-        let ledger = "tokens-per-month= counts by the ledger, so it needs --state-dir";
+        let ledger = "tokens-per-month= is counted in the ledger, so it needs --state-dir";
         for (line, why) in [
             (format!("a run {A} x"), form),
             (format!("a run {A} model=x"), KEYS),

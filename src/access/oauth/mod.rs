@@ -407,7 +407,7 @@ impl OAuth {
                 self.settings.resource
             )),
             Err(AccessError::BadToken(Flaw::INACTIVE)) => Err(
-                "calls a token that it has just issued inactive: have it put \
+                "says that a token it has just issued is inactive: have it put \
                  FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect \
                  the tokens of others"
                     .to_owned(),
@@ -510,8 +510,8 @@ impl OAuth {
         let issuer = &self.settings.issuer;
         if metadata["issuer"] != issuer.as_str() {
             return Err(
-                "has another name in its own metadata: write --oauth-issuer exactly as it stands \
-                 there, including a slash at the end"
+                "has another name in its own metadata: write --oauth-issuer exactly as it is \
+                 written there, including a slash at the end"
                     .to_owned(),
             );
         }

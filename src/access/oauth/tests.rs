@@ -1,4 +1,4 @@
-//! The whole of it against an issuer that may misbehave.
+//! The whole of `oauth` against an issuer that may misbehave.
 
 use super::super::tokens::fingerprint;
 use super::fake::{Fake, FakeReply};
@@ -348,7 +348,7 @@ fn what_an_issuer_lacks_is_told_before_anybody_comes() {
     let untested = |why: &str| format!("introspection works; the audience was not tested ({why})");
     let elsewhere = "the OAuth issuer URL/as issues tokens for another audience: have it put \
         http://localhost:8000/mcp into those with the scopes fabric:read fabric:run";
-    let inactive = "the OAuth issuer URL/as calls a token that it has just issued inactive: have \
+    let inactive = "the OAuth issuer URL/as says that a token it has just issued is inactive: have \
         it put FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect \
         the tokens of others";
     let powerless = "the OAuth issuer URL/as issues tokens that are refused: This token may not \

@@ -329,7 +329,7 @@ fn a_change_of_the_file_is_no_callers() {
     let _running = paid().with("Authorization", &bearer('a')).stream(&server);
     fabric.wait_held(1);
     file.write(&[ALICE, BOB]);
-    server.process.wait_stderr("2 tokens; came: bob");
+    server.process.wait_stderr("2 tokens; added: bob");
     let log = server.process.stderr();
     let mut reads = log.lines().filter(|line| line.contains("was read"));
     assert!(reads.all(|line| !line.contains("caller=")), "{log}");
@@ -612,6 +612,6 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     check(0, "");
     let no_folder = file.program(&fabric);
     let no_folder = no_folder.flags("--transport http --port 0").run(DEADLINE);
-    let parts = ["tokens-per-month= counts by the ledger, so it needs --state-dir"];
+    let parts = ["tokens-per-month= is counted in the ledger, so it needs --state-dir"];
     contains(&no_folder.expect_code(2).stderr, parts);
 }
