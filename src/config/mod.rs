@@ -1,7 +1,7 @@
 //! The settings of one run of the program, validated.
 //!
 //! In scope: every setting, and limits that several modules share or the README lists. Not in scope: how flags are
-//! written (`cli`), what the settings do, and limits with one user, which are defined there.
+//! written (`cli`), what the settings do, and limits that only one file uses, which are there.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

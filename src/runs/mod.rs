@@ -9,7 +9,7 @@
 //!   Runs::begin ──> RunWriter ──append, finish──> the run <──read, wait, cancel── Run <── Runs::find
 //! ```
 //!
-//! The road of a piece of text, with its locks. None of them is held while another is taken, except the first:
+//! The path of a piece of text, with its locks. None of them is held while another is taken, except the first:
 //!
 //! ```text
 //!   Fabric ─> Event ─> Output ┬─> Context::content    notes: collected
@@ -18,7 +18,7 @@
 //!   end ─> finish (tools) ─> RunWriter::finish ─> files ─> result (tools) ─> ResultWriter ─> Peer::answer
 //! ```
 //!
-//! A worker that panics ends its run on the same road, as a failure; one that is dropped leaves it interrupted.
+//! A worker that panics ends its run on the same path, as a failure; one that is dropped leaves it interrupted.
 //!
 //! - The age of what a process made or loaded is counted by the steady clock, so a jump of the time of day removes
 //!   nothing. Only for what was in the folder before does the time of day tell its age.
@@ -33,8 +33,8 @@
 //! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again
 //!   with the next text, at its end, when another end could be written, and at the end of the process.
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
-//!   process, once a second; expired runs, which nobody finds any more, are removed once a minute
-//!   when a run ends, and when runs are listed.
+//!   process, once a second; expired runs, which nobody finds any more, are removed when a run ends, at
+//!   most once a minute, and when runs are listed.
 
 mod folder;
 mod ledger;

@@ -2,7 +2,7 @@
 //!
 //! A line is a concept, its weight, and the words for it in English, German, French, Spanish, Portuguese, Chinese,
 //! Japanese, Korean, Russian, Polish and Italian; in scripts without spaces these have four characters at most. A foreign word of at least four letters stands for all words that begin with it. Verbs that say what is to be done have
-//! a weight of their own, other words one by how few patterns have them. Lines without a concept are words that say
+//! a weight of their own, other words have one by how few patterns have them. Lines without a concept are words that say
 //! little or, with weight 0, nothing.
 
 use std::collections::{HashMap, HashSet};

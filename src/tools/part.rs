@@ -1,4 +1,4 @@
-//! Part of a text, as the tools return it that are asked for one.
+//! Part of a text, as tools return it when they are asked for one.
 
 /// Part of a text, counted in characters.
 pub(super) struct Part<'t> {
