@@ -538,8 +538,8 @@ mod tests {
                  \n\
                  Warning: Fabric lists no models: no vendor is set up, or none of them answers.\n\
                  [no-models]\n\
-                 \x20   Fix: Set one up on Fabric's machine with `fabric --setup`, then restart\n\
-                 \x20   `fabric --serve`.\n\
+                 \x20   Fix: Set one up on Fabric's host with `fabric --setup`, then restart `fabric\n\
+                 \x20   --serve`.\n\
                  \n\
                  Everything works, but read the warnings above.\n\
                  Next: try a run, which this check leaves out because it may cost money:\n\

@@ -217,10 +217,10 @@ fn no_argument(tool: &str, word: &str) -> ExitReason {
         }
         Some(first) => {
             format!(
-                "is not JSON, nor KEY=VALUE: did you mean {first}={word}? --list-tools shows all of them"
+                "is neither JSON nor KEY=VALUE: did you mean {first}={word}? --list-tools shows all of them"
             )
         }
-        None => format!("is too much: {tool} takes no arguments"),
+        None => format!("must be left out: {tool} takes no arguments"),
     };
     ExitReason::usage(format!("--call: \"{word}\" {hint}"))
 }
@@ -654,8 +654,8 @@ mod tests {
             r#"fabric_list_patterns limit=3 contract => {"limit":"3","query":"contract"}"#,
             r#"fabric_get_run since=2d => {"since":"2d"}"#,
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
-            r#"fabric_run_pattern ai => --call: "ai" is not JSON, nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
-            r#"fabric_list_contexts x => --call: "x" is too much: fabric_list_contexts takes no arguments"#,
+            r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
+            r#"fabric_list_contexts x => --call: "x" must be left out: fabric_list_contexts takes no arguments"#,
             r#"fabric_run_pattern input_text=@nope => --call: input_text: no such file: "nope"; for a value that begins with @, give input_text=@@…"#,
         ] {
             let (words, expected) = case.split_once(" => ").unwrap();

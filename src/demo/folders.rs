@@ -73,7 +73,7 @@ impl Folders {
             let fix = match dir.parent() {
                 // A bare name has an empty parent.
                 Some(outer) if dir.join("system.md").is_file() && outer != Path::new("") => {
-                    format!("it is one itself: did you mean {outer:?}?")
+                    format!("it is a pattern itself: did you mean {outer:?}?")
                 }
                 _ => WANTED.to_owned(),
             };
@@ -106,7 +106,7 @@ impl Folders {
                 continue;
             };
             if text.len() > *room {
-                self.warn(&root, "there are more than 64 MiB, and this is the rest");
+                self.warn(&root, "only its first 64 MiB are read");
                 break;
             }
             *room -= text.len();
@@ -121,7 +121,7 @@ impl Folders {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             if names.len() == MAX_ENTRIES {
-                let why = "it has more than 10,000 entries, and this is the rest";
+                let why = "only its first 10,000 entries are read";
                 self.warn(folder, why);
                 break;
             }
@@ -236,7 +236,7 @@ impl Library for Folders {
             self.list(dir, &mut names, &mut room).map_err(|error| {
                 let detail = format!(
                     "A folder of --patterns-dir cannot be read any more ({error}). The operator \
-                     of this server has to bring it back."
+                     of this server has to restore it."
                 );
                 Error::new(Kind::ApiUnavailable, detail)
             })?;
@@ -271,7 +271,7 @@ impl Library for Folders {
                         continue;
                     };
                     if text.len() > room {
-                        self.warn(&folder, "there are more than 16 MiB, and this is the rest");
+                        self.warn(&folder, "only its first 16 MiB are read");
                         break;
                     }
                     room -= text.len();

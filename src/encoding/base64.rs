@@ -19,7 +19,7 @@ pub(crate) fn from_header(value: Cow<'_, str>) -> Result<Cow<'_, str>, &'static 
     else {
         return Ok(value);
     };
-    let bytes = decode(encoded).ok_or("what stands between =?base64? and ?= is not base64")?;
+    let bytes = decode(encoded).ok_or("the text between =?base64? and ?= is not valid base64")?;
     let text = String::from_utf8(bytes).map_err(|_| "its base64 does not hold UTF-8")?;
     Ok(Cow::Owned(text))
 }

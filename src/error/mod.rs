@@ -32,7 +32,7 @@ table! {
         /// Fabric's API key is missing or wrong: status 401 or 403
         ApiUnauthorized = ("fabric-api-unauthorized", Origin::Fabric);
         /// Fabric failed
-        /// Fabric failed with another status from 500 on
+        /// Fabric failed with any other status of 500 or above
         FabricInternal = ("fabric-internal-error", Origin::Fabric);
         // 429 and other 4xx, a redirect, an `error` event, and a 200 or `complete` without a run.
         /// Fabric answered with an error
@@ -65,7 +65,7 @@ table! {
         Cancelled = ("cancelled", Origin::Caller);
         // Or this machine failed: it has no thread or no disk space left.
         /// Internal error
-        /// A bug of fabric-mcp
+        /// A bug in fabric-mcp
         Internal = ("internal-server-error", Origin::Server);
     }
 }
@@ -253,16 +253,16 @@ table! {
         NoSocket = (Kind::ApiUnavailable, Passing, "");
         // From here on mostly found by `--check`.
         /// Fabric has no patterns, so nothing can be run.
-        /// Fetch them on Fabric's machine with `fabric --updatepatterns`, then restart `fabric --serve`.
+        /// Fetch them on Fabric's host with `fabric --updatepatterns`, then restart `fabric --serve`.
         NoPatterns = (Kind::PatternNotFound, Failure, "no-patterns");
         /// FABRIC_API_KEY is set, but Fabric answers without it too: anyone who can reach its address can use it.
         /// Start it with `fabric --serve --api-key KEY`, or unset FABRIC_API_KEY.
         KeyNotAskedFor = (Kind::ApiError, Warning, "key-not-asked-for");
         /// Fabric lists no models: no vendor is set up, or none of them answers.
-        /// Set one up on Fabric's machine with `fabric --setup`, then restart `fabric --serve`.
+        /// Set one up on Fabric's host with `fabric --setup`, then restart `fabric --serve`.
         NoModels = (Kind::ApiError, Warning, "no-models");
         /// Fabric cannot list its models (HTTP 500).
-        /// If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then restart it; otherwise its own log says why.
+        /// If no vendor is set up, do that on Fabric's host with `fabric --setup`, then restart it; otherwise its own log says why.
         NoVendor = (Kind::ApiError, Failure, "no-vendor");
         /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
         /// Until then, name one of fabric_list_models as model_name.
@@ -271,7 +271,7 @@ table! {
         /// Run `fabric --setup` on Fabric's host and choose Strategies there.
         NoStrategies = (Kind::ApiError, Warning, "no-strategies");
         /// This looks like an old Fabric. Before v1.4.367 the text of a run comes in one piece at its end; before v1.4.442 a cancelled run goes on, and you pay for it.
-        /// Update Fabric on its machine; fabric-mcp also works with this old one.
+        /// Update Fabric on its host; fabric-mcp also works with this old one.
         OldFabric = (Kind::ApiError, Warning, "old-fabric");
         /// Fabric cannot list its strategies; runs without a strategy work. {why}
         /// {fix}
@@ -286,7 +286,7 @@ table! {
         /// Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help oauth says what to set up there.
         OAuthIssuer = (Kind::ApiError, Failure, "oauth-issuer");
         /// The demo's run failed: {why}.
-        /// This is a bug of fabric-mcp: please report it.
+        /// This is a bug in fabric-mcp: please report it.
         DemoRun = (Kind::ApiError, Failure, "demo-run");
     }
 }

@@ -66,8 +66,8 @@ pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
     let address = SocketAddr::new(ip, port);
     ask(address, HEALTHCHECK).map_err(|error| {
         format!(
-            "--healthcheck: no server lives at http://{address}/healthz, which {error}; start one with \
-             --transport http, and give this the same FABRIC_MCP_HOST and FABRIC_MCP_PORT"
+            "--healthcheck: the server at http://{address}/healthz {error}; start one with \
+             --transport http, and give --healthcheck the same FABRIC_MCP_HOST and FABRIC_MCP_PORT"
         )
     })
 }

@@ -241,7 +241,7 @@ impl Receiver<'_, '_> {
         let revision = revision.ok_or_else(|| {
             let without = without_handshake();
             Refusal::params(format!(
-                "Nothing is agreed on yet: send initialize first, or {without}"
+                "No version is agreed on yet: send initialize first, or {without}"
             ))
         })?;
         meta.legacy(revision, *lock(&self.session.level))

@@ -62,13 +62,13 @@ impl Skills {
         );
         let is_raw = fabric.why_raw(&entry.name, text).is_some();
         document.push_str(&match is_runnable(&entry.variables) {
-            true if is_raw => " What stands between their double braces is code that Fabric would replace.\n\n".to_owned(),
+            true if is_raw => " Fabric would replace the code in double braces.\n\n".to_owned(),
             true if !can_run => "\n\n".to_owned(),
             true => format!(
                 " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that \
                  input as `input_text`, so that Fabric's model does it.\n\n"
             ),
-            false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
+            false => " Fabric cannot run them: their double braces hold code.\n\n".to_owned(),
         });
         if !entry.variables.is_empty() && is_runnable(&entry.variables) {
             let run = match can_run {

@@ -171,7 +171,7 @@ fn one(
     work: fn(&Run, &Arc<Context>, &mut ResultWriter) -> Result<(), Refusal>,
 ) -> Result<Action, Refusal> {
     check(server, &request)?;
-    let usage = "params.taskId must be a string: the id that the call was answered with.";
+    let usage = "params.taskId must be a string: the id in the answer to the call.";
     let params = Params::new(request.params, usage);
     let id = params.text("taskId")?.to_owned();
     let work = move |context: &Arc<Context>, result: &mut ResultWriter| {

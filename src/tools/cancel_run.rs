@@ -10,7 +10,7 @@ use super::{Arguments, Policy, Prepared, Tool, refused};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
     title: "Cancel a run",
-    description: "Stop a run; returns its output so far.",
+    description: "Stop a run and get its output so far.",
     output: include_str!("results/cancel_run.json"),
     read_only: false,
     declare,

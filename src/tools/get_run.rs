@@ -149,12 +149,12 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
     };
     match all {
         Some((number, oldest)) => format!(
-            "Of the {} that are kept, since {}, none has all words of query and began since then.",
+            "Of the {} that are kept, since {}, none fits query and since. Leave these out to see all.",
             counted(number, "run"),
             time::timestamp(oldest)
         ),
         None if !context.backend.runs.keeps() => {
-            "This server keeps no runs (--keep-runs 0).".to_owned()
+            "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
         }
         None if settings.state_dir.is_some() => {
             format!(

@@ -32,7 +32,7 @@ impl Policy {
     /// `invalid-request`.
     pub(crate) fn check_prompt(&self, field: &str, pattern: &Name) -> Result<(), Error> {
         if self.no_prompts {
-            let why = format!("`{field}`: this server offers no prompts (--prompt none).");
+            let why = format!("`{field}`: no prompts are offered (--prompt none); use the tools.");
             return Err(refused(why).about(field));
         }
         self.check(field, pattern)
@@ -125,7 +125,7 @@ impl Policy {
         let may_write = self.patterns_only || listed(&self.allowed);
         (names::is_same(pattern, WRITES_FILES) && !may_write).then(|| {
             format!(
-                "{WRITES_FILES} writes files on the Fabric host, so it is refused unless the \
+                "{WRITES_FILES} writes files on Fabric's host, so it is refused unless the \
                  operator starts fabric-mcp with --allow-pattern {WRITES_FILES}."
             )
         })

@@ -153,7 +153,7 @@ fn what_is_offered_works_in_every_era() {
 fn skills_do_not_tell_to_run_what_cannot_be_run() {
     let folder = folder("patterns-dir-skills");
     let mut client = Stdio::speaking(Era::MODERN, program(&folder));
-    let code = format!("is code that Fabric would replace.\n\n{DATED}");
+    let code = format!("Fabric would replace the code in double braces.\n\n{DATED}");
     for (name, end) in [
         ("plain", "on the user's input.\n\nSum it up.\n"),
         ("dated", &code),
@@ -350,7 +350,7 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         (dir("empty/README.md"), "not a folder: "),
         (
             dir("patterns/plain"),
-            "has no pattern; it is one itself: did you mean",
+            "has no pattern; it is a pattern itself: did you mean",
         ),
     ] {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);

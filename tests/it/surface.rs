@@ -94,7 +94,8 @@ fn without_prompts_none_is_listed_completed_or_rendered() {
             ("completion/complete", completion, "ref.name"),
         ] {
             let answer = client.ask(method, knowing(asked));
-            let message = format!("`{field}`: this server offers no prompts (--prompt none).");
+            let message =
+                format!("`{field}`: no prompts are offered (--prompt none); use the tools.");
             assert_eq!(answer["error"]["message"], message, "{answer}");
         }
     }

@@ -79,8 +79,8 @@ pub(crate) fn check(
     {
         return refused(format!(
             "`variables.{}` must not be empty or contain braces with the pattern {title}: Fabric \
-             could run it as a template, together with the text beside it or with what a call \
-             gives. Give another value, or use another pattern.",
+             could run it as a template, together with the text beside it or with a call's \
+             output. Give another value, or use another pattern.",
             name.escape_debug()
         ));
     }
@@ -90,8 +90,8 @@ pub(crate) fn check(
         let call = body.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
         return refused(format!(
             "`input_text` must not contain `{{{{` or `{SENTINEL}` with the pattern {title}: it \
-             has the call `{{{{{call}:…}}}}`, and Fabric runs what that gives as a template \
-             again. Leave them out, or use another pattern."
+             has the call `{{{{{call}:…}}}}`, whose output Fabric runs as a template again. \
+             Leave them out, or use another pattern."
         ));
     }
     // Without variables the size is the pattern's own.

@@ -208,7 +208,7 @@ fn headers_must_match_the_body() {
         ("resources/read", "uri", "fabric://pattern/summarize"),
     ] {
         let (params, body) = (format!(r#""{field}":"{value}""#), format!("params.{field}"));
-        let unreadable = "The header Mcp-Name is not readable: what stands between =?base64? and ?= is not base64.";
+        let unreadable = "The header Mcp-Name is not readable: the text between =?base64? and ?= is not valid base64.";
         for (name, answer) in [
             (Some(value), "call 1".to_owned()),
             (None, absent("Mcp-Name", &body)),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::sync::lock;
 
-const USE_INITIALIZE: &str = "Nothing is agreed on yet: send initialize first, or put \
+const USE_INITIALIZE: &str = "No version is agreed on yet: send initialize first, or put \
     io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta \
     of each request.";
 

@@ -29,8 +29,8 @@ const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own
     If the output mentions an input, the model has made it up.";
 
 /// The warning, or the error of an earlier step, if nothing is left of an output.
-const ONLY_THINKING: &str = "The model only thought and gave no answer: all of its output was \
-    left out (strip_thinking).";
+const ONLY_THINKING: &str = "The model only thought, and strip_thinking left nothing of its \
+    output. To see the thoughts, run it again without strip_thinking.";
 
 /// A call with checked arguments: the first step, and those of `then`.
 pub(super) struct RunPattern {

@@ -39,14 +39,14 @@ fn a_healthcheck_asks_this_machine_and_nobody_else() {
         ("0.0.0.0", ours.as_str(), ""),
         ("192.0.2.1", &ours, ""),
         ("localhost", &ours, ""),
-        ("::", &ours, "no server lives at http://[::1]:"),
+        ("::", &ours, "the server at http://[::1]:"),
         ("", &closed.to_string(), "refused"),
         (
             "",
             &silent.to_string(),
-            "/healthz, which does not answer within 2 s; ",
+            "/healthz does not answer within 2 s; ",
         ),
-        ("", &other, "/healthz, which answers with HTTP 404; "),
+        ("", &other, "/healthz answers with HTTP 404; "),
         ("", "x", "FABRIC_MCP_PORT: \"x\" is not a port"),
     ] {
         let check = Program::new(["--healthcheck"]).env("FABRIC_MCP_HOST", host);
