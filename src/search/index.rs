@@ -59,7 +59,7 @@ const NOTHING: f32 = 0.2;
 const NO_TASK: f32 = 3.0;
 /// What to tell the caller then.
 const UNSURE_FIT: &str =
-    "Unsure. If none of these fits, ask once more: what goes in, what should come out.";
+    "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
 const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
 /// Results end where the score falls below this share of the best one, which rises with each, but not before so many of
 /// them.
