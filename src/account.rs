@@ -93,6 +93,7 @@ pub(crate) struct Bounds {
 #[derive(Clone)]
 pub(crate) struct Accounts(Arc<Bank>);
 
+#[derive(Default)]
 struct Bank {
     bounds: Bounds,
     /// By identity; one that holds nothing is forgotten once its rate is whole again. Locked before the ledger.
@@ -163,13 +164,7 @@ impl Accounts {
     pub(crate) fn new(bounds: Bounds) -> Accounts {
         let accounts = Accounts(Arc::new(Bank {
             bounds,
-            holders: RwLock::default(),
-            pools: Default::default(),
-            peak: AtomicUsize::new(0),
-            ledger: Mutex::default(),
-            closed: AtomicBool::new(false),
-            aborting: AtomicBool::new(false),
-            reclaim: OnceLock::new(),
+            ..Bank::default()
         }));
         accounts.divide(HashSet::new());
         accounts
@@ -363,7 +358,7 @@ impl Account {
             ledger.next(what).inspect(|next| next.thread.unpark());
         });
         loop {
-            if self.charge(what, 1, Some(&me)) {
+            if self.change(what, 0, 1, Some(&me)) {
                 guard.held = 1;
                 return Some(guard);
             }
@@ -374,12 +369,8 @@ impl Account {
         }
     }
 
-    /// Whether both are the same account. Where callers are not told apart, this is true for all of them.
-    pub(crate) fn is(&self, other: &Account) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// A number that no other account has that is there now: where it is in memory.
+    /// A number that no other account has that is there now: where it is in memory. Where callers are not told apart, all
+    /// have the same.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
@@ -471,9 +462,8 @@ impl Account {
         all <= most && (more == 0 || more <= free && is_in_share)
     }
 
-    /// Makes what it holds `held`, for a caller that waits on this thread or for one that does not wait. False if it may
-    /// not. Within its seat that concerns nobody else. A shared seat is taken with the first that is held, and given back
-    /// with the last.
+    /// Makes what it holds `held`. False if it may not. Within its seat that concerns nobody else. A shared seat is taken
+    /// with the first that is held, and given back with the last.
     fn set(&self, what: Resource, held: usize, waits: Option<&Thread>) -> bool {
         let (pool, before) = (self.pool(what), self.held(what));
         let is_last = held == 0 && self.holds() == before;
@@ -498,7 +488,10 @@ impl Account {
                 return false;
             }
             if waits.is_some() {
-                ledger.queue.sort_by_key(|waiter| waiter.account.is(self));
+                let own = self.address();
+                ledger
+                    .queue
+                    .sort_by_key(|waiter| waiter.account.address() == own);
             }
             let keeps_seat = keeps_seat || !is_last && self.sits(ledger);
             ledger.free_seats += usize::from(had_seat);
@@ -520,22 +513,19 @@ impl Account {
         true
     }
 
-    /// Takes `amount`, a multiple of the resource's row, for a caller that waits on this thread or for one that does
-    /// not wait. False if it may not.
-    fn charge(&self, what: Resource, amount: usize, waits: Option<&Thread>) -> bool {
-        let _changing = lock(&self.0.changing);
-        self.set(what, self.held(what).saturating_add(amount), waits)
-    }
-
-    fn give_back(&self, what: Resource, amount: usize) {
+    /// Makes an amount that it holds larger or smaller, in multiples of the resource's row, for a caller that waits on this
+    /// thread or for one that does not wait. False if it may not.
+    fn change(&self, what: Resource, before: usize, after: usize, waits: Option<&Thread>) -> bool {
         let changing = lock(&self.0.changing);
-        self.set(what, self.held(what) - amount, None);
+        let held = (self.held(what) - before).saturating_add(after);
+        let may_have = self.set(what, held, waits);
         drop(changing);
         let (used, peak) = (self.pool(what).used.load(Relaxed), &self.0.bank.peak);
         if what == Resource::Memory && peak.load(Relaxed).saturating_sub(used) >= TRIM_AFTER {
             peak.store(used, Relaxed);
             heap::trim();
         }
+        may_have
     }
 }
 
@@ -570,17 +560,13 @@ impl Reservation {
     pub(crate) fn set(&mut self, held: usize) -> Result<(), QuotaExceeded> {
         let (step, account) = (self.what.row(), &self.account);
         let before = self.held.next_multiple_of(step);
-        let charged = held.checked_next_multiple_of(step).ok_or(QuotaExceeded)?;
-        if charged > before {
-            while !account.charge(self.what, charged - before, None) {
-                let reclaim = account.0.bank.reclaim.get();
-                let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
-                if !reclaim.is_some_and(|reclaim| reclaim(account)) {
-                    return Err(QuotaExceeded);
-                }
+        let after = held.checked_next_multiple_of(step).ok_or(QuotaExceeded)?;
+        while after != before && !account.change(self.what, before, after, None) {
+            let reclaim = account.0.bank.reclaim.get();
+            let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
+            if !reclaim.is_some_and(|reclaim| reclaim(account)) {
+                return Err(QuotaExceeded);
             }
-        } else if charged < before {
-            account.give_back(self.what, before - charged);
         }
         self.held = held;
         Ok(())
@@ -745,9 +731,8 @@ mod tests {
             me
         });
         let gets = |account: &Account, waits| {
-            let may_have = account.charge(Resource::Runs, 1, waits);
-            account.give_back(Resource::Runs, usize::from(may_have));
-            may_have
+            let may_have = account.change(Resource::Runs, 0, 1, waits);
+            may_have && account.change(Resource::Runs, 1, 0, None)
         };
         let [of_a, of_b, last_of_b, of_d] = waiting.each_ref().map(Some);
         let callers = [&a, &d, &b, &b, &d].into_iter();
@@ -788,10 +773,11 @@ mod tests {
         let kept = Arc::new(Mutex::new(Some(guard)));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (reclaimed, log) = (kept.clone(), asked.clone());
-        let greedy = a.clone();
+        let greedy = a.address();
         accounts.reclaim_with(Box::new(move |account| {
-            lock(&log).push(account.is(&greedy));
-            account.is(&greedy) && lock(&reclaimed).take().is_some()
+            let is_greedy = account.address() == greedy;
+            lock(&log).push(is_greedy);
+            is_greedy && lock(&reclaimed).take().is_some()
         }));
         let is_so = b.take(Resource::Memory, 3 * step).is_err();
         assert!(is_so, "never another's");

@@ -356,7 +356,7 @@ impl Runs {
         }
         let now = self.now();
         let may_go = |(id, entry): (&RunId, &RunEntry)| {
-            let is_theirs = entry.account.is(account) && is_of_use(entry);
+            let is_theirs = entry.account.address() == account.address() && is_of_use(entry);
             let ttl = is_theirs.then(|| entry.run.known().ttl)?;
             entry.age.may_go(ttl, now).map(|ended| (ended, *id))
         };
