@@ -16,7 +16,7 @@ const MAX_ADDRESSES: usize = 1000;
 
 /// When the last line of each address was, and how many refusals there were since.
 #[derive(Default)]
-pub(super) struct Refusals(Mutex<HashMap<IpAddr, (Instant, u64)>>);
+pub(super) struct Refusals(Mutex<HashMap<IpAddr, (Option<Instant>, u64)>>);
 
 impl Refusals {
     /// Logs that a caller at `ip` was answered with `status`, and why.
@@ -35,25 +35,19 @@ impl Refusals {
         let mut last = lock(&self.0);
         let is_quiet = |at: Instant| now.saturating_duration_since(at) < QUIET;
         if last.len() >= MAX_ADDRESSES && !last.contains_key(&ip) {
-            last.retain(|_, (at, _)| is_quiet(*at));
+            last.retain(|_, (at, _)| at.is_some_and(is_quiet));
         }
-        let is_known = last.len() < MAX_ADDRESSES || last.contains_key(&ip);
-        let key = if is_known {
-            ip
-        } else {
-            Ipv4Addr::UNSPECIFIED.into()
+        let key = match last.len() < MAX_ADDRESSES || last.contains_key(&ip) {
+            true => ip,
+            false => Ipv4Addr::UNSPECIFIED.into(),
         };
-        match last.get_mut(&key) {
-            Some((at, count)) if is_quiet(*at) => {
-                *count += 1;
-                None
-            }
-            known => {
-                let count = known.map_or(0, |(_, count)| *count);
-                last.insert(key, (now, 0));
-                Some(count)
-            }
+        let (at, count) = last.entry(key).or_default();
+        if at.is_some_and(is_quiet) {
+            *count += 1;
+            return None;
         }
+        *at = Some(now);
+        Some(std::mem::take(count))
     }
 }
 
