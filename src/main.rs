@@ -585,12 +585,12 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     let mut line = Line::sentence(format!(
         "Fabric MCP Server started on {} transport at http://{}{}",
         format!("{:?}", config.transport).to_lowercase(),
-        listening.address(),
+        listening.http.address,
         config.path
     ));
     line.field("auth", auth);
     line.log(Level::Info, module_path!());
-    service::ready(listening.address());
+    service::ready(listening.http.address);
     let signal = loop {
         match signals.wait() {
             Signal::Hangup => {

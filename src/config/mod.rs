@@ -352,8 +352,8 @@ pub(crate) struct HttpLimits {
     pub(crate) idle_timeout: Duration,
     /// Longest write without progress; default 30 s.
     pub(crate) write_timeout: Duration,
-    /// Stack of a connection's thread, in bytes of address space; only touched pages cost memory. Default 256 KiB, or 1
-    /// MiB without optimisation, where frames are several times as large.
+    /// Stack of a connection's thread, which calls run on, in bytes of address space; only touched pages cost memory.
+    /// Default [`WORKER_STACK`], or 1 MiB without optimisation, where frames are several times as large.
     pub(crate) stack_size: usize,
 }
 
@@ -367,7 +367,7 @@ impl Default for HttpLimits {
             write_timeout: Duration::from_secs(30),
             stack_size: match cfg!(debug_assertions) {
                 true => 1 << 20,
-                false => 256 << 10,
+                false => WORKER_STACK,
             },
         }
     }

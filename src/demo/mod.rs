@@ -19,7 +19,7 @@ use crate::config::{DEFAULT_MEMORY, HttpLimits};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_decode;
 use crate::fabric::{BuiltInFabric, Error, Kind, Strategy, template};
-use crate::http::{Exchange, Handler, HttpServer, listen};
+use crate::http::{Exchange, HttpServer, listen};
 
 pub(crate) use folders::Folders;
 
@@ -69,7 +69,7 @@ const CONTEXT: [&str; 2] = [
 /// Starts the demo on a free loopback port; dropping the server stops it.
 pub(crate) fn start() -> io::Result<HttpServer> {
     let listener = listen((Ipv4Addr::LOCALHOST, 0))?;
-    HttpServer::start(listener, HttpLimits::default(), Arc::new(Routes))
+    HttpServer::start(listener, HttpLimits::default(), Arc::new(handle))
 }
 
 /// Patterns and strategies.
@@ -142,33 +142,30 @@ impl Library for Included {
     }
 }
 
-struct Routes;
-
-impl Handler for Routes {
-    fn handle(&self, mut exchange: Exchange<'_>) {
-        let account = Accounts::alone(DEFAULT_MEMORY).of("");
-        let body = exchange.read_body(&account);
-        let body = body.map_or_else(|_| Vec::new(), |body| body.bytes);
-        let head = exchange.head;
-        let answer = match (head.method.as_str(), head.path()) {
-            ("POST", "/chat") => return drop(chat(exchange, &parsed(&body))),
-            ("GET", "/models/names") => {
-                let models = [DRY_RUN, INSTANT];
-                Ok(json!({"models": models, "vendors": {VENDOR: models}}))
-            }
-            ("GET", "/config") => Ok(parsed(CONFIG.as_bytes())),
-            ("GET", "/contexts/names") => Ok(json!([CONTEXT[0]])),
-            ("GET", "/sessions/names") => Ok(json!([])),
-            ("POST", "/youtube/transcript") => Ok(transcript(&parsed(&body))),
-            (method, path) => Included.answer(method, path, &body),
-        };
-        let (status, json) = match answer {
-            Ok(json) => (200, json),
-            Err(error) => (500, error.detail.into()),
-        };
-        let headers = [("Content-Type", "application/json; charset=utf-8")];
-        exchange.respond(status, &headers, &[json.to_string().as_bytes()]);
-    }
+/// Fabric's routes.
+fn handle(mut exchange: Exchange<'_>) {
+    let account = Accounts::alone(DEFAULT_MEMORY).of("");
+    let body = exchange.read_body(&account);
+    let body = body.map_or_else(|_| Vec::new(), |body| body.bytes);
+    let head = exchange.head;
+    let answer = match (head.method.as_str(), head.path()) {
+        ("POST", "/chat") => return drop(chat(exchange, &parsed(&body))),
+        ("GET", "/models/names") => {
+            let models = [DRY_RUN, INSTANT];
+            Ok(json!({"models": models, "vendors": {VENDOR: models}}))
+        }
+        ("GET", "/config") => Ok(parsed(CONFIG.as_bytes())),
+        ("GET", "/contexts/names") => Ok(json!([CONTEXT[0]])),
+        ("GET", "/sessions/names") => Ok(json!([])),
+        ("POST", "/youtube/transcript") => Ok(transcript(&parsed(&body))),
+        (method, path) => Included.answer(method, path, &body),
+    };
+    let (status, json) = match answer {
+        Ok(json) => (200, json),
+        Err(error) => (500, error.detail.into()),
+    };
+    let headers = [("Content-Type", "application/json; charset=utf-8")];
+    exchange.respond(status, &headers, &[json.to_string().as_bytes()]);
 }
 
 /// The body of a request; null if there is none.

@@ -2,9 +2,10 @@
 //!
 //! In scope: limits on size, time and the memory of all bodies. Not in scope: what the body means.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind};
 use std::time::Instant;
 
+use super::Exchange;
 use super::request::{Framing, Rejection};
 use super::socket::Connection;
 use crate::account::{Account, QuotaExceeded, Reservation, Resource};
@@ -49,31 +50,35 @@ pub(crate) struct Body {
     memory: Reservation,
 }
 
-/// Reads the whole body, whose memory `account` pays. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
-pub(super) fn read_body(
-    connection: &mut Connection,
-    account: &Account,
-    expects_continue: bool,
-) -> Result<Body, Rejection> {
-    let framing = connection.body;
-    if matches!(framing, Framing::Length(length) if length > MAX_MESSAGE as u64) {
-        return Err(TOO_LARGE);
+impl Exchange<'_> {
+    /// Reads the whole body, within its limits of size and time, and whose memory `account` pays. Sends `100 Continue` only
+    /// here, so that a client whose request is rejected need not send its body, and not if the body is too large. A second
+    /// call returns an empty body. After an error the connection closes with the response, unless all of the body has come
+    /// already.
+    pub(crate) fn read_body(&mut self, account: &Account) -> Result<Body, Rejection> {
+        let connection = &mut *self.connection;
+        let framing = connection.body;
+        if matches!(framing, Framing::Length(length) if length > MAX_MESSAGE as u64) {
+            return Err(TOO_LARGE);
+        }
+        let has_body = framing != Framing::None;
+        if self.head.expects_continue && has_body && connection.unread().is_empty() {
+            let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+            connection.slot().write(&[interim])?;
+        }
+        connection.deadline = Instant::now() + connection.limits().body_timeout;
+        let mut body = Body {
+            bytes: Vec::new(),
+            memory: account.open(Resource::Memory),
+        };
+        match framing {
+            Framing::None => {}
+            Framing::Length(length) => append(connection, &mut body, length as usize)?,
+            Framing::Chunked => read_chunks(connection, &mut body)?,
+        }
+        connection.body = Framing::None;
+        Ok(body)
     }
-    if expects_continue && framing != Framing::None && connection.unread().is_empty() {
-        let interim = IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n");
-        connection.slot().write(&mut [interim])?;
-    }
-    connection.deadline = Instant::now() + connection.limits().body_timeout;
-    let mut body = Body {
-        bytes: Vec::new(),
-        memory: account.open(Resource::Memory),
-    };
-    match framing {
-        Framing::None => {}
-        Framing::Length(length) => append(connection, &mut body, length as usize)?,
-        Framing::Chunked => read_chunks(connection, &mut body)?,
-    }
-    Ok(body)
 }
 
 /// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
@@ -146,10 +151,8 @@ fn line(connection: &mut Connection) -> Result<Vec<u8>, Rejection> {
 /// The hexadecimal size of a chunk; extensions after `;` are ignored.
 fn chunk_size(line: &[u8]) -> Result<u64, Rejection> {
     let text = std::str::from_utf8(line).map_err(|_| MALFORMED)?;
-    let digits = text.split(';').next().unwrap_or_default();
-    let digits = digits.trim_ascii_end();
-    let is_hex = |b: u8| b.is_ascii_hexdigit();
-    if digits.is_empty() || !digits.bytes().all(is_hex) {
+    let digits = text.split(';').next().unwrap_or_default().trim_ascii_end();
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(MALFORMED);
     }
     // An overflow exceeds every limit.

@@ -5,21 +5,19 @@
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use crate::account::Account;
 use crate::logging;
 use crate::sync::lock;
 
-use super::body::{self, Body};
+use super::Handler;
 use super::registry::{ConnectionPhase, Lease};
 use super::request::{self, Framing, Head, Rejection};
 use super::responder::Responder;
 use super::socket::Connection;
-use super::{HTTPVersion, Handler, Method};
 
 /// Serves a connection until it ends.
-pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
+pub(super) fn serve(lease: Lease, handler: &Handler) {
     let Ok(mut connection) = Connection::new(lease) else {
         return;
     };
@@ -34,7 +32,7 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
             head: &head,
             connection: &mut connection,
         };
-        let panicked = catch_unwind(AssertUnwindSafe(|| handler.handle(exchange))).is_err();
+        let panicked = catch_unwind(AssertUnwindSafe(|| handler(exchange))).is_err();
         let slot = connection.slot();
         // Whoever still has the response cannot complete it any more.
         slot.abort();
@@ -54,12 +52,14 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
 
 /// Answers with a rejection in plain text, and closes.
 fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
-    let slot = Arc::clone(connection.slot());
-    let message = format!("{}: answered {status}: {text}", slot.peer);
+    let message = format!("{}: answered {status}: {text}", connection.slot().peer);
     logging::debug(module_path!(), message);
-    let mut response = Responder::new(slot, HTTPVersion(1, 1), false, true, true);
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
-    response.respond(status, &headers, &[text.as_bytes(), b"\n"]);
+    // What follows is not read, however much it is. The answer is in HTTP/1.1, whatever the request was.
+    connection.body = Framing::Chunked;
+    let head = &Head::empty();
+    let exchange = Exchange { head, connection };
+    exchange.respond(status, &headers, &[text.as_bytes(), b"\n"]);
     connection.linger();
 }
 
@@ -67,7 +67,7 @@ fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
 pub(crate) struct Exchange<'a> {
     /// The request's head. Outlives the exchange, so it remains readable while answering.
     pub(crate) head: &'a Head,
-    connection: &'a mut Connection,
+    pub(super) connection: &'a mut Connection,
 }
 
 impl<'a> Exchange<'a> {
@@ -79,15 +79,6 @@ impl<'a> Exchange<'a> {
     /// How many connections the server has.
     pub(crate) fn connections(&self) -> usize {
         lock(&self.connection.slot().registry.slots).len()
-    }
-
-    /// Reads the whole body, within its limits of size, time and memory. Sends `100 Continue` only here, so that a
-    /// client whose request is rejected need not send its body. A second call returns an empty body. After an error the
-    /// connection closes with the response, unless all of the body has come already.
-    pub(crate) fn read_body(&mut self, account: &Account) -> Result<Body, Rejection> {
-        let body = body::read_body(self.connection, account, self.head.expects_continue)?;
-        self.connection.body = Framing::None;
-        Ok(body)
     }
 
     /// Protects the connection from eviction until its request is answered; for complete, admitted requests. `account` pays
@@ -106,20 +97,8 @@ impl<'a> Exchange<'a> {
         self.connection.free_buffer(0);
     }
 
-    /// Sends the response, once. The connection can be reused afterwards, unless a part of the body is missing. An
-    /// unread body is skipped if it is already buffered, but not waited for.
+    /// Sends the response, once. The connection can be reused afterwards, unless a part of the body is missing.
     pub(crate) fn responder(&mut self) -> Responder {
-        let connection = &mut *self.connection;
-        if let Framing::Length(length) = connection.body
-            && length <= connection.unread().len() as u64
-        {
-            connection.consume(length as usize);
-            connection.body = Framing::None;
-        }
-        let (slot, head) = (Arc::clone(connection.slot()), self.head);
-        let head_only = head.method == Method::Head;
-        let close = connection.body != Framing::None || !head.keep_alive;
-        let has_unread = connection.has_unread();
-        Responder::new(slot, head.version.clone(), head_only, close, has_unread)
+        Responder::new(self.connection, self.head)
     }
 }

@@ -50,13 +50,11 @@ mod tests;
 pub(crate) use body::Body;
 pub(crate) use connection::Exchange;
 pub(crate) use request::{Head, Rejection};
-pub(crate) use responder::{Accepts, JSON, Responder};
+pub(crate) use responder::{JSON, Responder};
 pub(crate) use server::{HttpServer, listen};
-pub(crate) use tiny_http::{HTTPVersion, Method};
+pub(crate) use tiny_http::Method;
 
-/// Answers the requests of an [`HttpServer`]. Called on the connection's own thread, concurrently.
-pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one request with [`Exchange::respond`] or [`Exchange::responder`]. If the handler returns or panics without
-    /// either, the client gets a 500; after a panic the connection is closed.
-    fn handle(&self, exchange: Exchange<'_>);
-}
+/// Answers the requests of an [`HttpServer`], each with [`Exchange::respond`] or [`Exchange::responder`]. Called on the
+/// connection's own thread, concurrently. If it returns or panics without an answer, the client gets a 500; after a panic
+/// the connection is closed.
+pub(crate) type Handler = dyn Fn(Exchange<'_>) + Send + Sync;

@@ -54,10 +54,10 @@ enum Owner {
     Caller(usize),
 }
 
-struct SlotState {
+pub(super) struct SlotState {
     phase: ConnectionPhase,
     /// What pays for the place while a request that was admitted is being served.
-    paid: Option<Reservation>,
+    pub(super) paid: Option<Reservation>,
     /// Whose connection it is.
     owner: Owner,
     /// Its age: the lower, the older.
@@ -73,7 +73,7 @@ pub(super) struct Slot {
     pub(super) peer: SocketAddr,
     /// All connections and their limits.
     pub(super) registry: Arc<Registry>,
-    state: Mutex<SlotState>,
+    pub(super) state: Mutex<SlotState>,
 }
 
 impl Slot {
@@ -102,12 +102,6 @@ impl Slot {
             state.paid = account.take(Resource::Streams, 1).ok();
         }
         state.paid.is_some()
-    }
-
-    /// Is a request that was admitted being served?
-    #[cfg(test)]
-    pub(super) fn is_held(&self) -> bool {
-        lock(&self.state).paid.is_some()
     }
 
     /// The response has been sent completely. With `close`, nothing follows it.

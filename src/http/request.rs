@@ -10,6 +10,7 @@ use std::time::Instant;
 use tiny_http::{HTTPVersion, Method};
 
 use super::registry::ConnectionPhase;
+use super::responder::Accepts;
 use super::socket::{Connection, FIRST_BUFFER};
 use crate::config::{MAX_HEAD, MAX_HEADERS};
 
@@ -17,7 +18,7 @@ use crate::config::{MAX_HEAD, MAX_HEADERS};
 const MAX_EMPTY_LINES: usize = 2;
 
 /// Stands for a byte beyond ASCII; none is sent itself.
-const OPAQUE: char = '\x7f';
+const OPAQUE: u8 = b'\x7f';
 
 /// Head buffer that an idle connection keeps, in bytes.
 const MAX_IDLE_TEXT: usize = 4 << 10;
@@ -31,7 +32,6 @@ const BAD_REQUEST_LINE: Rejection =
 const BAD_METHOD: Rejection = Rejection(400, "The method is not made of upper-case letters.");
 const BAD_TARGET: Rejection =
     Rejection(400, "The request target is neither a path nor an http URL.");
-const BAD_BYTE: Rejection = Rejection(400, "A header's value holds no control characters.");
 const BAD_HEADER: Rejection = Rejection(400, "A header line is not `Name: value`.");
 
 fn bad<T>(text: &'static str) -> Result<T, Rejection> {
@@ -63,8 +63,6 @@ pub(crate) struct Head {
     path: Range<usize>,
     query: Option<Range<usize>>,
     headers: Vec<(Range<usize>, Range<usize>)>,
-    /// How the body is framed.
-    framing: Framing,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
     /// Whether the client wants to reuse the connection.
@@ -82,7 +80,6 @@ impl Head {
             path: 0..0,
             query: None,
             headers: Vec::new(),
-            framing: Framing::None,
             expects_continue: false,
             keep_alive: false,
         }
@@ -121,6 +118,11 @@ impl Head {
         named.map(|(_, value)| &self.text[value.clone()])
     }
 
+    /// What its client accepts as an answer.
+    pub(crate) fn accepts(&self) -> Accepts {
+        Accepts::of(self.headers_named("accept"))
+    }
+
     /// `host` or `host:port`: the authority of an absolute target, else the Host header. Only HTTP/1.0 requests may
     /// have none.
     pub(crate) fn host(&self) -> Option<&str> {
@@ -137,13 +139,13 @@ impl Head {
         self.headers.clear();
     }
 
-    /// Parses complete lines starting at `scanned`, the start of the first incomplete line. Returns the length of the
-    /// head after its empty line. A bad line is rejected at once, because its sender may wait for an answer.
+    /// Parses complete lines starting at `scanned`, the start of the first incomplete line. After the empty line, returns
+    /// how the body is framed. A bad line is rejected at once, because its sender may wait for an answer.
     fn read_lines(
         &mut self,
         bytes: &[u8],
         scanned: &mut usize,
-    ) -> Result<Option<usize>, Rejection> {
+    ) -> Result<Option<Framing>, Rejection> {
         while let Some(length) = bytes[*scanned..].iter().position(|&b| b == b'\n') {
             let start = *scanned;
             let Some((b'\r', line)) = bytes[start..start + length].split_last() else {
@@ -153,17 +155,12 @@ impl Head {
             if start == 0 {
                 self.request_line(line)?;
             } else if line.is_empty() {
-                match str::from_utf8(&bytes[..*scanned]) {
-                    Ok(text) if text.is_ascii() => self.text.push_str(text),
-                    _ => self
-                        .text
-                        .extend(bytes[..*scanned].iter().map(|byte| match byte {
-                            0x80.. => OPAQUE,
-                            ascii => char::from(*ascii),
-                        })),
-                }
-                self.interpret()?;
-                return Ok(Some(*scanned));
+                let mut text = std::mem::take(&mut self.text).into_bytes();
+                text.extend(&bytes[..*scanned]);
+                let opaque = text.iter_mut().filter(|byte| !byte.is_ascii());
+                opaque.for_each(|byte| *byte = OPAQUE);
+                self.text = String::from_utf8(text).unwrap_or_default();
+                return self.interpret().map(Some);
             } else if self.headers.len() == MAX_HEADERS {
                 return Err(Rejection(431, "The request has too many headers."));
             } else {
@@ -219,7 +216,7 @@ impl Head {
     }
 
     /// Evaluates the headers for framing, keep-alive and host.
-    fn interpret(&mut self) -> Result<(), Rejection> {
+    fn interpret(&mut self) -> Result<Framing, Rejection> {
         let modern = self.version == HTTPVersion(1, 1);
         let hosts = self.headers_named("host").count();
         if hosts > 1 || (modern && hosts == 0) {
@@ -242,7 +239,7 @@ impl Head {
             (values.next(), values.next())
         };
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        self.framing = match (two("content-length"), two("transfer-encoding")) {
+        Ok(match (two("content-length"), two("transfer-encoding")) {
             ((None, _), (None, _)) => Framing::None,
             ((Some(_), _), (Some(_), _)) => {
                 return bad("Content-Length and Transfer-Encoding exclude each other.");
@@ -263,8 +260,7 @@ impl Head {
                 Framing::Length(length.parse().unwrap_or(u64::MAX))
             }
             _ => return bad("A request has at most one Content-Length, made of digits."),
-        };
-        Ok(())
+        })
     }
 }
 
@@ -283,7 +279,8 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
     if !slot.shift(ConnectionPhase::Idle, ConnectionPhase::Request) {
         return Ok(false);
     }
-    let (mut scanned, mut empty_lines, mut waits) = (0, 0, false);
+    connection.deadline = Instant::now() + connection.limits().head_timeout;
+    let (mut scanned, mut empty_lines) = (0, 0);
     loop {
         while scanned == 0
             && empty_lines < MAX_EMPTY_LINES
@@ -292,24 +289,16 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
             connection.consume(2);
             empty_lines += 1;
         }
-        let end = head.read_lines(connection.unread(), &mut scanned)?;
-        if end.unwrap_or(connection.unread().len()) > MAX_HEAD
-            || (end.is_none() && connection.unread().len() == MAX_HEAD)
-        {
+        if let Some(framing) = head.read_lines(connection.unread(), &mut scanned)? {
+            connection.consume(scanned);
+            connection.body = framing;
+            return Ok(true);
+        }
+        if connection.unread().len() == MAX_HEAD {
             return Err(match scanned {
                 0 => Rejection(414, "The request line is too long."),
                 _ => Rejection(431, "The head of the request is too large."),
             });
-        }
-        if let Some(end) = end {
-            connection.consume(end);
-            connection.body = head.framing;
-            return Ok(true);
-        }
-        // Computed here, so that a head that arrives in one read needs no clock.
-        if !waits {
-            connection.deadline = Instant::now() + connection.limits().head_timeout;
-            waits = true;
         }
         match connection.fill() {
             Ok(1..) => {}
@@ -334,7 +323,7 @@ fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>)
         .iter()
         .all(|b| matches!(b, b'\t' | b' '..=b'~' | 0x80..))
     {
-        return Err(BAD_BYTE);
+        return bad("A header's value holds no control characters.");
     }
     let value_start = start + line.len() - value.trim_ascii_start().len();
     Ok((

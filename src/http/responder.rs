@@ -9,15 +9,15 @@
 //! length where there is no body to count. In scope: what the client accepts, the framing of bodies, events and chunks, keep-alives, detecting a disconnect. Not in
 //! scope: the content of events.
 
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tiny_http::{HTTPVersion, StatusCode};
+use tiny_http::{HTTPVersion, Method, StatusCode};
 
 use super::registry::{ConnectionPhase, Slot};
-use super::request::is_token;
-use super::socket;
+use super::request::{Framing, Head, is_token};
+use super::socket::{self, Connection};
 use crate::config::SSE_COMMENT;
 use crate::logging;
 use crate::time::http_now;
@@ -84,41 +84,36 @@ pub(crate) struct Responder {
     has_unread: bool,
     state: ResponderState,
     /// What the client accepts. Without events, nothing is sent before a body.
-    pub(crate) accepts: Accepts,
+    accepts: Accepts,
     /// Headers of whatever it becomes.
     pub(crate) headers: Vec<(&'static str, String)>,
     /// Counts its status.
     pub(crate) count: fn(u16),
-    /// For its head and the frames of its chunks.
-    buffer: Vec<u8>,
     /// When something was written last; at first, when it was made.
     last: Instant,
 }
 
 impl Responder {
-    /// The undecided response to a request on `slot`.
-    pub(super) fn new(
-        slot: Arc<Slot>,
-        version: HTTPVersion,
-        head_only: bool,
-        close: bool,
-        has_unread: bool,
-    ) -> Responder {
+    /// The undecided response to this request. An unread body is skipped if it is buffered, but not waited for.
+    pub(super) fn new(connection: &mut Connection, head: &Head) -> Responder {
+        if let Framing::Length(length) = connection.body
+            && length <= connection.unread().len() as u64
+        {
+            connection.consume(length as usize);
+            connection.body = Framing::None;
+        }
+        let slot = Arc::clone(connection.slot());
         slot.shift(ConnectionPhase::Request, ConnectionPhase::Response);
         Responder {
             slot,
-            version,
-            head_only,
-            close,
-            has_unread,
+            version: head.version.clone(),
+            head_only: head.method == Method::Head,
+            close: connection.body != Framing::None || !head.keep_alive,
+            has_unread: connection.has_unread(),
             state: ResponderState::Undecided,
-            accepts: Accepts {
-                json: true,
-                events: true,
-            },
+            accepts: head.accepts(),
             headers: Vec::new(),
             count: |_| {},
-            buffer: Vec::with_capacity(HEAD),
             last: Instant::now(),
         }
     }
@@ -147,22 +142,17 @@ impl Responder {
             Err(e) => {
                 let message = format!("{}: the answer could not be sent: {e}", self.slot.peer);
                 logging::debug(module_path!(), message);
-                self.abort();
             }
         }
     }
 
     /// Ends with a result, in parts: the last event of a stream, or JSON, or a stream of this event alone if the client
-    /// accepts only streams. An error status is JSON unless there is a stream already. `headers` are more headers, for
-    /// a response that is not a stream yet.
-    pub(crate) fn answer(&mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+    /// accepts only streams. An error status is JSON unless there is a stream already.
+    pub(crate) fn answer(&mut self, status: u16, body: &[&[u8]]) {
         if self.state == ResponderState::Undecided && (self.accepts.json || status != 200) {
-            self.respond(status, &[headers, &[JSON]].concat(), body);
-        } else {
-            self.open(&[headers, &STREAM].concat());
-            if self.event(body).is_ok() {
-                self.end();
-            }
+            self.respond(status, &[JSON], body);
+        } else if self.event(body).is_ok() {
+            self.end();
         }
     }
 
@@ -182,9 +172,8 @@ impl Responder {
         // An HTTP/1.0 client sees the end of a stream by the end of the connection.
         self.close |= self.version != (1, 1) || self.slot.registry.draining();
         self.state = ResponderState::Streaming;
-        if self.write_head(200, headers, None).is_err() {
-            self.abort();
-        }
+        // A stream that fails is gone.
+        let _ = self.write_head(200, headers, None);
     }
 
     /// Writes the head, and the body if it is known.
@@ -198,14 +187,18 @@ impl Responder {
         let own = self.headers.iter().map(|(name, value)| (*name, &**value));
         let headers = headers.iter().copied().chain(own);
         let length = body.map(|parts| parts.iter().map(|part| part.len()).sum());
-        let (version, close) = (&self.version, self.close);
-        head(&mut self.buffer, version, status, headers, length, close)?;
+        let head = head(&self.version, status, headers, length, self.close)?;
         // RFC 9110, 6.4.1.
         let bodiless = self.head_only || matches!(status, 204 | 304);
         let body = body.filter(|_| !bodiless).unwrap_or_default();
-        let all = [self.buffer.as_slice()];
-        let all = all.iter().chain(body).map(|part| IoSlice::new(part));
-        self.slot.write(&mut all.collect::<Vec<_>>())
+        self.write(&[&[&head[..]], body].concat())
+    }
+
+    /// Writes these parts. If that fails, the response is over, because some of them may have been sent.
+    fn write(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        let written = self.slot.write(parts);
+        self.last = Instant::now();
+        written.inspect_err(|_| self.abort())
     }
 
     /// Writes one event of the default type, `message`. `data`, in parts, has no line breaks.
@@ -213,9 +206,21 @@ impl Responder {
     /// # Errors
     /// There is no stream, because the client accepts only JSON, has disconnected, or has not read for `write_timeout`.
     pub(crate) fn event(&mut self, data: &[&[u8]]) -> io::Result<()> {
-        debug_assert!(!data.iter().any(|part| part.contains(&b'\n')));
-        let (begin, end): (&[u8], &[u8]) = (b"data: ", b"\n\n");
-        self.send(&[&[begin], data, &[end]].concat())
+        self.events(&[data.to_vec()])
+    }
+
+    /// Writes several such events in one chunk.
+    ///
+    /// # Errors
+    /// The errors of [`Responder::event`].
+    pub(crate) fn events(&mut self, events: &[Vec<&[u8]>]) -> io::Result<()> {
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(5 * events.len());
+        for data in events {
+            parts.push(b"data: ");
+            parts.extend(data);
+            parts.push(b"\n\n");
+        }
+        self.send(&parts)
     }
 
     /// Writes a comment, which clients ignore, if nothing was written for [`SSE_COMMENT`].
@@ -235,35 +240,21 @@ impl Responder {
         if !self.stream() {
             return Err(ErrorKind::NotConnected.into());
         }
-        self.buffer.clear();
-        let mut end: &[u8] = b"";
-        if self.version == (1, 1) {
-            let size: usize = events.iter().map(|part| part.len()).sum();
-            write!(self.buffer, "{size:x}\r\n")?;
-            end = b"\r\n";
+        if self.version != (1, 1) {
+            return self.write(events);
         }
-        let all = [self.buffer.as_slice()];
-        let all = all.iter().chain(events).chain([&end]);
-        let mut all: Vec<_> = all.map(|part| IoSlice::new(part)).collect();
-        let written = self.slot.write(&mut all);
-        self.last = Instant::now();
-        if written.is_err() {
-            self.abort();
-        }
-        written
+        let size: usize = events.iter().map(|part| part.len()).sum();
+        let begin = format!("{size:x}\r\n");
+        self.write(&[&[begin.as_bytes()], events, &[b"\r\n"]].concat())
     }
 
     /// Completes the stream, begun now if the client accepts one. False if it accepts none, so that a body is due.
     pub(crate) fn end(&mut self) -> bool {
         let is_stream = self.stream();
         if is_stream {
-            let last: &[u8] = match self.version == (1, 1) {
-                true => b"0\r\n\r\n",
-                false => b"",
-            };
-            match self.slot.write(&mut [IoSlice::new(last)]) {
-                Ok(()) => self.complete(),
-                Err(_) => self.abort(),
+            let last = ["", "0\r\n\r\n"][usize::from(self.version == (1, 1))];
+            if self.write(&[last.as_bytes()]).is_ok() {
+                self.complete();
             }
         }
         is_stream || self.state == ResponderState::Over
@@ -299,16 +290,15 @@ impl Drop for Responder {
 /// closes on HTTP/1.0. With `close`, the connection closes after the response. Headers that would not be one line of
 /// visible ASCII are left out.
 fn head<'h>(
-    into: &mut Vec<u8>,
     version: &HTTPVersion,
     status: u16,
     headers: impl Iterator<Item = (&'h str, &'h str)>,
     length: Option<usize>,
     close: bool,
-) -> io::Result<()> {
+) -> io::Result<Vec<u8>> {
     let (reason, date) = (StatusCode(status).default_reason_phrase(), http_now());
     let server = env!("CARGO_PKG_NAME");
-    into.clear();
+    let mut into = Vec::with_capacity(HEAD);
     write!(
         into,
         "HTTP/{version} {status} {reason}\r\nDate: {date}\r\nServer: {server}\r\n"
@@ -334,7 +324,7 @@ fn head<'h>(
         (false, true) | (true, false) => {}
     }
     into.extend(b"\r\n");
-    Ok(())
+    Ok(into)
 }
 
 #[cfg(test)]
@@ -367,17 +357,9 @@ mod tests {
         length: Option<usize>,
         close: bool,
     ) -> String {
-        let mut head = Vec::new();
-        super::head(
-            &mut head,
-            &version,
-            status,
-            headers.iter().copied(),
-            length,
-            close,
-        )
-        .unwrap();
-        let text = String::from_utf8(head).unwrap();
+        let headers = headers.iter().copied();
+        let head = super::head(&version, status, headers, length, close);
+        let text = String::from_utf8(head.unwrap()).unwrap();
         let lines = text.split_inclusive("\r\n");
         let (dates, others): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("Date: "));
         assert_eq!(dates.len(), 1);

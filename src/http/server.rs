@@ -29,18 +29,17 @@ const WAKE_PAUSE: Duration = Duration::from_millis(1);
 
 /// A server on one address. Dropping it stops it, and closes connections that serve no request.
 pub(crate) struct HttpServer {
-    pub(super) registry: Arc<Registry>,
     /// The address it listens on, with the real port.
     pub(crate) address: SocketAddr,
-    acceptor: Arc<Acceptor>,
+    pub(super) acceptor: Arc<Acceptor>,
 }
 
 /// What all threads share that accept connections.
-struct Acceptor {
+pub(super) struct Acceptor {
     /// Until the server stops. Each thread that waits in `accept` has a clone.
     listener: Mutex<Option<Arc<TcpListener>>>,
-    registry: Arc<Registry>,
-    handler: Arc<dyn Handler>,
+    pub(super) registry: Arc<Registry>,
+    handler: Arc<Handler>,
 }
 
 /// Listens on the first available address; port 0 takes any free port. Until a server is started, connections wait in the
@@ -57,16 +56,16 @@ impl HttpServer {
     pub(crate) fn start(
         listener: TcpListener,
         limits: HttpLimits,
-        handler: Arc<dyn Handler>,
+        handler: Arc<Handler>,
     ) -> io::Result<HttpServer> {
-        let registry = Arc::new(Registry {
+        let address = listener.local_addr()?;
+        let registry = Registry {
             limits,
             ..Registry::default()
-        });
-        let address = listener.local_addr()?;
+        };
         let acceptor = Arc::new(Acceptor {
             listener: Mutex::new(Some(Arc::new(listener))),
-            registry: Arc::clone(&registry),
+            registry: Arc::new(registry),
             handler,
         });
         let accepting = Arc::clone(&acceptor);
@@ -76,11 +75,7 @@ impl HttpServer {
                 accepting.start(lease);
             }
         })?;
-        Ok(HttpServer {
-            registry,
-            address,
-            acceptor,
-        })
+        Ok(HttpServer { address, acceptor })
     }
 
     /// Accepts nothing new. Whoever has connected is served.
@@ -110,7 +105,7 @@ impl HttpServer {
     /// `deadline`, or 0 earlier.
     pub(crate) fn drain(&self, deadline: Instant) -> usize {
         self.close();
-        self.registry.drain(deadline)
+        self.acceptor.registry.drain(deadline)
     }
 }
 

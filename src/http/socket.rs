@@ -154,14 +154,11 @@ impl Connection {
 
 impl Slot {
     /// Writes all parts, in one system call if the client keeps up. Fails with `TimedOut` if a write makes no progress
-    /// for `write_timeout`, or if the client reads slower than [`HTTP_MIN_WRITE_RATE`]. That aborts the response: a part
-    /// may have been sent, so nothing may follow it.
-    pub(super) fn write(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        self.write_all(parts).inspect_err(|_| self.abort())
-    }
-
-    fn write_all(&self, mut parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+    /// for `write_timeout`, or if the client reads slower than [`HTTP_MIN_WRITE_RATE`].
+    pub(super) fn write(&self, parts: &[&[u8]]) -> io::Result<()> {
         let total: usize = parts.iter().map(|part| part.len()).sum();
+        let mut slices: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut parts = &mut slices[..];
         let rate = Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
         // Set before the first write, because a write that times out halfway reports success for the first half.
         let deadline = Instant::now() + self.registry.limits.write_timeout + rate;

@@ -51,6 +51,11 @@ fn limited(
     server(limits, handler)
 }
 
+/// A server that echoes on this listener.
+fn echoing(listener: TcpListener) -> HttpServer {
+    HttpServer::start(listener, HttpLimits::default(), Arc::new(echo)).unwrap()
+}
+
 /// Waits until every connection can be evicted: a client may get its answer before the thread is done with the request.
 fn all_at_rest(server: &HttpServer) {
     let begin = Instant::now();
@@ -187,9 +192,8 @@ fn errors_of_accept_are_waited_out() {
     // Each `accept` that finds nobody is an error now.
     listener.set_nonblocking(true).unwrap();
     let same = listener.try_clone().unwrap();
-    let limits = HttpLimits::default();
-    let server = HttpServer::start(listener, limits, Arc::new(By(echo))).unwrap();
-    while lock(&server.registry.logged).is_none() {
+    let server = echoing(listener);
+    while lock(&server.acceptor.registry.logged).is_none() {
         thread::yield_now();
     }
     same.set_nonblocking(false).unwrap();
@@ -221,8 +225,7 @@ fn whoever_has_connected_before_the_end_is_served() {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         ask(client, "late");
     }
-    let limits = HttpLimits::default();
-    let server = HttpServer::start(listener, limits, Arc::new(By(echo))).unwrap();
+    let server = echoing(listener);
     server.close();
     assert!(TcpStream::connect(address).is_err(), "the port is free");
     for client in &mut clients {
@@ -272,8 +275,7 @@ fn a_dropped_server_leaves_nothing_behind() {
     assert!(TcpStream::connect(address).is_err());
     // `accept` on an unspecified address is also woken.
     let listener = listen("0.0.0.0:0").unwrap();
-    let everywhere = HttpServer::start(listener, HttpLimits::default(), Arc::new(By(echo)));
-    let everywhere = everywhere.unwrap();
+    let everywhere = echoing(listener);
     let port = everywhere.address.port();
     drop(everywhere);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
@@ -289,7 +291,7 @@ fn those_who_connect_at_once_wait_in_the_kernel_and_not_for_its_next_try() {
     let most: usize = most.trim().parse().unwrap();
     let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(500));
     let connected: Vec<_> = (0..most.min(300)).map(|_| connect().unwrap()).collect();
-    let server = HttpServer::start(listener, HttpLimits::default(), Arc::new(By(echo))).unwrap();
+    let server = echoing(listener);
     drop(connected);
     works(&server);
 }

@@ -4,13 +4,14 @@ mod connections;
 mod streams;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Exchange, Handler, HttpServer, Rejection, Responder, listen};
+use super::registry::Slot;
+use super::{Exchange, HttpServer, Rejection, Responder, listen};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
 use crate::fabric::fixture::need_loopback;
@@ -19,14 +20,6 @@ use crate::sync::lock;
 /// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-struct By<F>(F);
-
-impl<F: Fn(Exchange<'_>) + Send + Sync + 'static> Handler for By<F> {
-    fn handle(&self, exchange: Exchange<'_>) {
-        (self.0)(exchange);
-    }
-}
-
 /// A server with `handler` on a free port.
 pub(super) fn server(
     limits: HttpLimits,
@@ -34,7 +27,7 @@ pub(super) fn server(
 ) -> HttpServer {
     need_loopback();
     let listener = listen("127.0.0.1:0").unwrap();
-    HttpServer::start(listener, limits, Arc::new(By(handler))).unwrap()
+    HttpServer::start(listener, limits, Arc::new(handler)).unwrap()
 }
 
 /// Echoes the request's body; `/unread` neither reads it nor admits the request, `/panic` and `/silent` do not answer.
@@ -138,13 +131,14 @@ fn assert_status(answer: &str, status: u16) {
 }
 
 fn connections(server: &HttpServer) -> usize {
-    lock(&server.registry.slots).len()
+    lock(&server.acceptor.registry.slots).len()
 }
 
 /// The number of admitted requests in progress.
 fn admitted(server: &HttpServer) -> usize {
-    let slots = lock(&server.registry.slots);
-    slots.values().filter(|slot| slot.is_held()).count()
+    let slots = lock(&server.acceptor.registry.slots);
+    let is_held = |slot: &&Arc<Slot>| lock(&slot.state).paid.is_some();
+    slots.values().filter(is_held).count()
 }
 
 /// Whether the stream ends, by close or reset.

@@ -115,12 +115,11 @@ fn address(text: &str) -> Option<IpAddr> {
 /// What every answer to a page of an allowed origin carries.
 pub(super) fn cors(origin: &str) -> Vec<(&'static str, String)> {
     let exposed = format!("{SESSION_HEADER}, WWW-Authenticate");
-    let headers = [
-        ("Access-Control-Allow-Origin", origin),
-        ("Access-Control-Expose-Headers", exposed.as_str()),
-        ("Vary", "Origin"),
-    ];
-    headers.map(|(name, value)| (name, value.to_owned())).into()
+    vec![
+        ("Access-Control-Allow-Origin", origin.to_owned()),
+        ("Access-Control-Expose-Headers", exposed),
+        ("Vary", "Origin".to_owned()),
+    ]
 }
 
 /// Of the headers that a page wants to send, by its preflight, those that MCP has: there is no wildcard for `mcp-` in CORS,

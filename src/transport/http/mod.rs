@@ -14,14 +14,13 @@ mod streamable;
 mod web;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::access::Access;
-use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
-use crate::http::{HttpServer, listen};
+use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport};
+use crate::http::{Exchange, HttpServer, listen};
 use crate::server::Server;
 use crate::url::Host;
 
@@ -40,7 +39,7 @@ const LAST_REQUESTS: Duration = Duration::from_millis(100);
 
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct HttpTransport {
-    http: HttpServer,
+    pub(crate) http: HttpServer,
     web: Arc<Web>,
 }
 
@@ -54,19 +53,16 @@ impl HttpTransport {
         access: Arc<Access>,
         config: &Config,
     ) -> Result<HttpTransport, String> {
-        let mut limits = HttpLimits {
+        let limits = HttpLimits {
             max_connections: config.http.max_connections,
             ..HttpLimits::default()
         };
-        // Calls run on the connections' threads.
-        limits.stack_size = limits.stack_size.max(WORKER_STACK);
         let (listener, address) = listen((config.host.as_str(), config.port))
             .and_then(|listener| listener.local_addr().map(|address| (listener, address)))
             .map_err(|error| cannot_listen(config, &error))?;
-        let endpoint: Box<dyn Endpoint> = if config.transport == Transport::Sse {
-            Box::new(Sse::default())
-        } else {
-            Box::new(Streamable::default())
+        let endpoint: Box<dyn Endpoint> = match config.transport {
+            Transport::Sse => Box::new(Sse::default()),
+            Transport::Stdio | Transport::Http => Box::new(Streamable::default()),
         };
         let web = Arc::new(Web {
             guard: RequestGuard::new(&config.http, &config.host, address),
@@ -78,14 +74,11 @@ impl HttpTransport {
             page: (!config.http.no_page).then(|| config.clone()),
             endpoint,
         });
-        let http = HttpServer::start(listener, limits, web.clone())
+        let served = web.clone();
+        let handler = move |exchange: Exchange<'_>| served.handle(exchange);
+        let http = HttpServer::start(listener, limits, Arc::new(handler))
             .map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
         Ok(HttpTransport { http, web })
-    }
-
-    /// The address it listens on, with the real port.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.http.address
     }
 
     /// Accepts nothing new, sends no new run to Fabric, lets running calls finish within `limit`, and ends all streams

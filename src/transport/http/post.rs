@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::account::Resource;
 use crate::fabric::{Error, Kind};
 use crate::http::{JSON, Responder};
 use crate::protocol::Answer;
 use crate::protocol::jsonrpc;
-use crate::server::{Call, refuse};
+use crate::server::refuse;
 use crate::sync::lock;
 use crate::tools::{CallHead, Peer};
 
@@ -23,40 +24,18 @@ use super::sessions::LiveSession;
 /// The client of one such call.
 pub(super) struct Post {
     /// Those of a batch share it.
-    responder: Arc<Mutex<Responder>>,
-    head: Arc<CallHead>,
-    cancel: Cancel,
+    pub(super) responder: Arc<Mutex<Responder>>,
+    pub(super) head: Arc<CallHead>,
+    pub(super) cancel: Cancel,
     /// The session of the call. Without one, a disconnect cancels the call, because ids belong to their POST alone.
-    session: Option<Arc<LiveSession>>,
+    pub(super) session: Option<Arc<LiveSession>>,
     /// The batch that its answer belongs to.
-    batch: Option<Arc<Batch>>,
-    /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
-    leaving_cancels: bool,
+    pub(super) batch: Option<Arc<Batch>>,
     /// Done once the caller's token was taken away.
-    cut: Once,
+    pub(super) cut: Once,
 }
 
 impl Post {
-    /// For `call`, which is answered by `responder`, perhaps as part of a batch.
-    pub(super) fn new(
-        responder: Arc<Mutex<Responder>>,
-        call: &Call,
-        cancel: Cancel,
-        session: Option<Arc<LiveSession>>,
-        batch: Option<Arc<Batch>>,
-    ) -> Post {
-        Post {
-            responder,
-            head: call.head.clone(),
-            cancel,
-            // A run goes on in a session: its answer is lost, but not the run.
-            leaving_cancels: session.is_none() || !call.is_run(),
-            session,
-            batch,
-            cut: Once::new(),
-        }
-    }
-
     /// Was the caller's token taken away? Then the response ends with an error that says so; a paid run goes on.
     fn is_cut(&self) -> bool {
         let caller = &self.head.caller;
@@ -67,10 +46,10 @@ impl Post {
                 let id = Some(&self.head.id);
                 let error = refuse(revoked().into(), id, false);
                 let challenge = caller.challenge(refusal);
-                let challenge = challenge
-                    .as_deref()
-                    .map(|value| ("WWW-Authenticate", value));
-                lock(&self.responder).answer(401, challenge.as_slice(), &error.parts());
+                let mut responder = lock(&self.responder);
+                let challenge = challenge.map(|value| ("WWW-Authenticate", value));
+                responder.headers.extend(challenge);
+                responder.answer(401, &error.parts());
             });
         }
         self.cut.is_completed()
@@ -96,7 +75,7 @@ impl Peer for Post {
         }
         let mut responder = lock(&self.responder);
         if wanted {
-            responder.answer(answer.status, &[], &answer.parts());
+            responder.answer(answer.status, &answer.parts());
         } else if !responder.end() {
             let cancelled = self.head.fail(Error::cancelled());
             responder.respond(200, &[JSON], &cancelled.parts());
@@ -104,8 +83,10 @@ impl Peer for Post {
     }
 
     fn stopped(&self) -> bool {
+        // A run goes on in a session: its answer is lost, but not the run.
+        let leaving_cancels = self.session.is_none() || self.head.needs != Resource::Runs;
         self.cancel.is_cancelled()
-            || (!self.is_cut() && self.leaving_cancels && lock(&self.responder).is_gone())
+            || (!self.is_cut() && leaving_cancels && lock(&self.responder).is_gone())
     }
 
     fn begins(&self) {

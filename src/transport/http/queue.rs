@@ -129,7 +129,8 @@ impl Queue {
             }
             let (messages, phase) = lock(&self.state).next();
             if !messages.is_empty() {
-                let is_written = responder.send(&events(&messages)).is_ok();
+                let parts: Vec<_> = messages.iter().map(Answer::parts).collect();
+                let is_written = responder.events(&parts).is_ok();
                 lock(&self.state).give_back(&messages);
                 if !is_written {
                     break;
@@ -205,17 +206,6 @@ fn size(message: &Answer) -> usize {
 /// What of that is not charged yet.
 fn owed(message: &Answer) -> usize {
     size(message).saturating_sub(message.charged())
-}
-
-/// The messages as events, in parts.
-fn events(messages: &[Answer]) -> Vec<&[u8]> {
-    let mut parts: Vec<&[u8]> = Vec::with_capacity(5 * messages.len());
-    for message in messages {
-        parts.push(b"data: ");
-        parts.extend(message.parts());
-        parts.push(b"\n\n");
-    }
-    parts
 }
 
 impl Peer for Queue {

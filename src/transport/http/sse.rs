@@ -23,7 +23,7 @@ use super::super::pipe::Pipe;
 use super::super::read;
 use super::post::revocation;
 use super::queue::Queue;
-use super::web::{Endpoint, HttpError, HttpRequest};
+use super::web::{Done, Endpoint, HttpError, HttpRequest};
 
 /// What follows the stream's path in the path of the endpoint for messages.
 const MESSAGES: &str = "/message";
@@ -46,8 +46,8 @@ impl Endpoint for Sse {
         }
     }
 
-    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        match incoming.head().method {
+    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
+        match incoming.exchange.head.method {
             Method::Post => self.post(incoming, caller),
             _ => self.get(incoming, caller),
         }
@@ -59,9 +59,9 @@ impl Endpoint for Sse {
 }
 
 impl Sse {
-    fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+    fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
         let detail = "This path answers with a stream: accept text/event-stream.";
-        HttpError::unless(incoming.accepts.events, 406, detail)?;
+        HttpError::unless(incoming.exchange.head.accepts().events, 406, detail)?;
         incoming.stay(caller)?;
         let id = random::id();
         let (mut responder, queue) = Queue::open(incoming, caller);
@@ -86,9 +86,9 @@ impl Sse {
         Ok(())
     }
 
-    fn post(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+    fn post(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
         incoming.require_json()?;
-        let id = incoming.head().query_value(SESSION_ID);
+        let id = incoming.exchange.head.query_value(SESSION_ID);
         let session = id.and_then(|id| lock(&self.0).get(id).cloned());
         let session = session.filter(|(owner, _)| caller.identity.shares_with(owner));
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
@@ -101,7 +101,7 @@ impl Sse {
             action => action,
         };
         drop((body, parsing));
-        incoming.respond(202, &[], &[]);
+        incoming.respond(202, &[], &[])?;
         pipe.act(action, caller);
         Ok(())
     }

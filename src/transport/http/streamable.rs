@@ -11,7 +11,7 @@
 //! means (`protocol`), how its answer is written (`http`).
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Instant;
 
 use crate::access::{Caller, Role};
@@ -33,7 +33,7 @@ use super::super::threads::start;
 use super::post::{Post, revocation, revoked};
 use super::queue::Queue;
 use super::sessions::{LiveSession, Sessions};
-use super::web::{Endpoint, HttpError, HttpRequest, Web};
+use super::web::{Done, Endpoint, HttpError, HttpRequest, Web};
 
 /// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -54,10 +54,13 @@ impl Endpoint for Streamable {
         matches!(rest, "" | "/").then_some(METHODS)
     }
 
-    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        match incoming.head().method {
+    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
+        match incoming.exchange.head.method {
             Method::Post => self.post(incoming, caller),
-            Method::Delete => self.delete(incoming, caller),
+            Method::Delete => {
+                self.session(incoming.exchange.head, caller, None)?.end();
+                incoming.respond(204, &[], &[])
+            }
             _ => self.get(incoming, caller),
         }
     }
@@ -68,16 +71,15 @@ impl Endpoint for Streamable {
 }
 
 impl Streamable {
-    fn post(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
+    fn post(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
         incoming.require_json()?;
-        let accepts_one = incoming.accepts.json || incoming.accepts.events;
+        let accepts = incoming.exchange.head.accepts();
         let detail =
             "Answers are application/json or text/event-stream: accept at least one of them.";
-        HttpError::unless(accepts_one, 406, detail)?;
+        HttpError::unless(accepts.json || accepts.events, 406, detail)?;
         let body = incoming.read_body(caller)?;
-        let (head, server) = (incoming.head(), &incoming.web.server);
-        let version = head.header(VERSION_HEADER);
-        let modern_header = version.is_some_and(is_modern_version);
+        let (head, server) = (incoming.exchange.head, &incoming.web.server);
+        let modern_header = head.header(VERSION_HEADER).is_some_and(is_modern_version);
         let (parsing, mut inbound) = read(&body.bytes, modern_header, None, &caller.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         // In a revision without batches, an array is not a request either.
@@ -94,7 +96,7 @@ impl Streamable {
             let (who, given) = (&caller.identity, head.header(SESSION_HEADER));
             if given.is_some_and(|id| self.sessions.is_live(id, who)) {
                 let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
-                return Err(bad_message(200, INVALID_REQUEST, reason, Some(&inbound)));
+                return Err(bad_message(200, INVALID_REQUEST, reason, inbound.id()));
             }
             let session = Session::default();
             let action = server.receive(&session, inbound, None, caller);
@@ -114,10 +116,10 @@ impl Streamable {
         match (action, live) {
             (Action::Answer(answer), _) => {
                 let status = if is_one { answer.status } else { 400 };
-                let id = opened.as_deref().map(|id| (SESSION_HEADER, id));
-                incoming
-                    .responder()
-                    .answer(status, id.as_slice(), &answer.parts());
+                let mut responder = incoming.responder();
+                let id = opened.map(|id| (SESSION_HEADER, id));
+                responder.headers.extend(id);
+                responder.answer(status, &answer.parts());
                 Ok(())
             }
             (Action::Call(call), live) => run(incoming, caller, *call, live),
@@ -128,8 +130,7 @@ impl Streamable {
                 if let (Action::Cancel(id), Some(live)) = (action, live) {
                     live.inflight.cancel(&id);
                 }
-                incoming.respond(202, &[], &[]);
-                Ok(())
+                incoming.respond(202, &[], &[])
             }
         }
     }
@@ -142,6 +143,7 @@ impl Streamable {
         caller: &Arc<Caller>,
         inbound: Option<&Inbound<'_>>,
     ) -> Result<Arc<LiveSession>, HttpError> {
+        let message_id = inbound.and_then(Inbound::id);
         let version = head.header(VERSION_HEADER);
         let revision = version.and_then(Revision::named);
         let Some(id) = head.header(SESSION_HEADER) else {
@@ -156,21 +158,21 @@ impl Streamable {
                 "This request belongs to no session: send initialize first and repeat the \
                  Mcp-Session-Id of its answer, or {without}"
             );
-            return Err(bad_message(400, INVALID_PARAMS, &reason, inbound));
+            return Err(bad_message(400, INVALID_PARAMS, &reason, message_id));
         };
         if version.is_some() && revision.is_none() {
             let known = Revision::ALL.map(Revision::name).join(", ");
             let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
-            return Err(bad_message(400, INVALID_REQUEST, &reason, inbound));
+            return Err(bad_message(400, INVALID_REQUEST, &reason, message_id));
         }
         let live = self.sessions.find(id, &caller.identity);
-        live.ok_or_else(|| session_ended(inbound.and_then(Inbound::id)))
+        live.ok_or_else(|| session_ended(message_id))
     }
 
-    fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError> {
-        let live = self.session(incoming.head(), caller, None)?;
+    fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
+        let live = self.session(incoming.exchange.head, caller, None)?;
         let detail = "A session's stream is text/event-stream: accept that.";
-        HttpError::unless(incoming.accepts.events, 406, detail)?;
+        HttpError::unless(incoming.exchange.head.accepts().events, 406, detail)?;
         // Registered before the head is sent: the client's next GET must find it. A new stream takes the place of the old
         // one: nothing is sent on both.
         let mut place = lock(&live.stream);
@@ -198,16 +200,6 @@ impl Streamable {
         lock(&live.stream).take_if(|(current, _)| Arc::ptr_eq(current, &queue));
         Ok(())
     }
-
-    fn delete(
-        &self,
-        incoming: &mut HttpRequest<'_>,
-        caller: &Arc<Caller>,
-    ) -> Result<(), HttpError> {
-        self.session(incoming.head(), caller, None)?.end();
-        incoming.respond(204, &[], &[]);
-        Ok(())
-    }
 }
 
 /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
@@ -216,7 +208,7 @@ fn run(
     caller: &Arc<Caller>,
     call: Call,
     live: Option<Arc<LiveSession>>,
-) -> Result<(), HttpError> {
+) -> Done {
     incoming.stay(caller)?;
     if call.is_run()
         && let Err(refusal) = caller.require(Role::Run)
@@ -235,8 +227,15 @@ fn run(
         None => Cancel::default(),
     };
     let responder = responder(incoming, call.is_run());
-    let peer = Arc::new(Post::new(responder, &call, cancel, live, None));
-    call.serve(&incoming.web.server, peer, |work| {
+    let peer = Post {
+        responder,
+        head: call.head.clone(),
+        cancel,
+        session: live,
+        batch: None,
+        cut: Once::new(),
+    };
+    call.serve(&incoming.web.server, Arc::new(peer), |work| {
         work();
         Ok(())
     });
@@ -249,11 +248,10 @@ fn batch(
     caller: &Arc<Caller>,
     live: &Arc<LiveSession>,
     actions: Vec<Action>,
-) -> Result<(), HttpError> {
+) -> Done {
     incoming.stay(caller)?;
     let Some((batch, calls)) = Batch::begin(actions, &live.inflight, &caller.account) else {
-        incoming.respond(202, &[], &[]);
-        return Ok(());
+        return incoming.respond(202, &[], &[]);
     };
     if live.has_ended() {
         live.inflight.cancel_all();
@@ -262,14 +260,20 @@ fn batch(
     let may_go_on = calls.iter().any(|(_, call)| call.is_run());
     let responder = responder(incoming, may_go_on);
     for (cancel, call) in calls {
-        let (live, batch) = (Some(live.clone()), Some(batch.clone()));
-        let peer = Post::new(responder.clone(), &call, cancel, live, batch);
+        let peer = Post {
+            responder: responder.clone(),
+            head: call.head.clone(),
+            cancel,
+            session: Some(live.clone()),
+            batch: Some(batch.clone()),
+            cut: Once::new(),
+        };
         call.serve(&incoming.web.server, Arc::new(peer), start);
     }
     batch.wait();
     let mut responder = lock(&responder);
     if let Some(array) = batch.array() {
-        responder.answer(200, &[], &array.parts());
+        responder.answer(200, &array.parts());
     } else if !responder.end() {
         responder.respond(202, &[], &[]);
     }
@@ -287,13 +291,9 @@ fn responder(incoming: &mut HttpRequest<'_>, may_go_on: bool) -> Arc<Mutex<Respo
     Arc::new(Mutex::new(responder))
 }
 
-fn listen(
-    incoming: &mut HttpRequest<'_>,
-    caller: &Arc<Caller>,
-    listen: SubscribeRequest,
-) -> Result<(), HttpError> {
+fn listen(incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>, listen: SubscribeRequest) -> Done {
     let detail = "A subscription is answered with a stream: accept text/event-stream.";
-    HttpError::unless(incoming.accepts.events, 406, detail)?;
+    HttpError::unless(incoming.exchange.head.accepts().events, 406, detail)?;
     incoming.stay(caller)?;
     let (responder, queue) = Queue::open(incoming, caller);
     // The response has the share.
@@ -319,18 +319,13 @@ fn follow(web: &Web, live: &LiveSession, caller: &Caller) {
 }
 
 /// The answer to a message that is not taken.
-fn bad_message(status: u16, code: i32, reason: &str, inbound: Option<&Inbound<'_>>) -> HttpError {
-    let refusal = Refusal::new(code, reason);
-    HttpError::answer(
-        status,
-        refuse(refusal, inbound.and_then(Inbound::id), false),
-    )
+fn bad_message(status: u16, code: i32, reason: &str, id: Option<&Id>) -> HttpError {
+    HttpError::answer(status, refuse(Refusal::new(code, reason), id, false))
 }
 
 /// The answer to a message in a session that was ended, or is another's.
 fn session_ended(id: Option<&Id>) -> HttpError {
-    let refusal = Refusal::new(INVALID_REQUEST, SESSION_ENDED);
-    HttpError::answer(404, refuse(refusal, id, false))
+    bad_message(404, INVALID_REQUEST, SESSION_ENDED, id)
 }
 
 /// Is this version, known or not, one of those without sessions? Versions are dates, which compare as text.

@@ -16,7 +16,7 @@ use crate::account::Resource;
 use crate::config::Config;
 use crate::encoding::json::mend_surrogates;
 use crate::fabric::{Error, Kind};
-use crate::http::{Accepts, Body, Exchange, Handler, Head, JSON, Method, Rejection, Responder};
+use crate::http::{Body, Exchange, Head, JSON, Method, Rejection, Responder};
 use crate::metrics;
 use crate::os::random;
 use crate::protocol::jsonrpc::INVALID_REQUEST;
@@ -37,7 +37,7 @@ pub(super) trait Endpoint: Send + Sync {
     ///
     /// # Errors
     /// The answer, if there is none yet.
-    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Result<(), HttpError>;
+    fn serve(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done;
 
     /// How many sessions there are.
     fn sessions(&self) -> usize;
@@ -57,51 +57,43 @@ pub(super) struct Web {
     pub(super) endpoint: Box<dyn Endpoint>,
 }
 
-impl Handler for Web {
-    fn handle(&self, exchange: Exchange<'_>) {
+impl Web {
+    /// Answers one request.
+    pub(super) fn handle(&self, exchange: Exchange<'_>) {
         let mut incoming = HttpRequest {
             web: self,
-            accepts: Accepts::of(exchange.head.headers_named("accept")),
             exchange,
             origin: None,
         };
-        if let Err(error) = self.serve(&mut incoming) {
-            let headers = error.headers.iter();
-            let mut headers: Vec<_> = headers.map(|(name, value)| (*name, &**value)).collect();
-            if headers.is_empty() && matches!(error.status, 429 | 503) {
-                headers.push(("Retry-After", "1"));
+        if let Err(mut error) = self.serve(&mut incoming) {
+            if error.headers.is_empty() && matches!(error.status, 429 | 503) {
+                error.headers.push(("Retry-After", "1".to_owned()));
             }
-            incoming
-                .responder()
-                .answer(error.status, &headers, &[&error.body]);
+            let mut responder = incoming.responder();
+            responder.headers.extend(error.headers);
+            responder.answer(error.status, &[&error.body]);
         }
     }
-}
 
-impl Web {
-    fn serve(&self, incoming: &mut HttpRequest<'_>) -> Result<(), HttpError> {
-        let head = incoming.head();
+    fn serve(&self, incoming: &mut HttpRequest<'_>) -> Done {
+        let head = incoming.exchange.head;
         if PROBES.contains(&head.path()) {
             if !matches!(head.method, Method::Get | Method::Head) {
                 return Err(HttpError::method(head, "GET, HEAD"));
             }
             let (status, body) = self.ops.probe(head.path());
-            incoming.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
-            return Ok(());
+            return incoming.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
         }
+        let peer = incoming.exchange.peer().ip();
         incoming.origin = self.guard.origin(head).map_err(|detail| {
-            self.refusals
-                .log(incoming.exchange.peer().ip(), 403, &detail);
+            self.refusals.log(peer, 403, &detail);
             HttpError::new(403, detail)
         })?;
-        if let Some(config) = self
-            .page
-            .as_ref()
-            .filter(|_| page::is_for(head, &self.path))
+        if let Some(config) = &self.page
+            && page::is_for(head, &self.path)
         {
             let text = page::text(config, head, self.ops.unready().is_none());
-            incoming.respond(200, &page::HEADERS, &[text.as_bytes()]);
-            return Ok(());
+            return incoming.respond(200, &page::HEADERS, &[text.as_bytes()]);
         }
         let metrics = head.path() == "/metrics";
         let document = self.access.document(head.path(), &self.path);
@@ -115,30 +107,27 @@ impl Web {
             // In the form of an OAuth error, because OAuth's discovery probes paths that do not exist here.
             let why = format!("There is nothing at this path; MCP is at {}.", self.path);
             let body = json!({"error": "not_found", "error_description": why}).to_string();
-            incoming.respond(404, &[JSON], &[body.as_bytes()]);
-            return Ok(());
+            return incoming.respond(404, &[JSON], &[body.as_bytes()]);
         };
         if head.method == Method::Options {
-            incoming.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
-            return Ok(());
+            return incoming.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
         }
-        let allowed = methods
-            .split(", ")
-            .any(|method| method == head.method.as_str());
+        let mut known = methods.split(", ");
+        let allowed = known.any(|method| method == head.method.as_str());
         if let (Some(document), true) = (&document, allowed) {
-            incoming.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
-            return Ok(());
+            return incoming.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
         }
         let forwarded: Vec<&str> = head.headers_named("x-forwarded-for").collect();
-        let ip = self.guard.caller(&forwarded, incoming.exchange.peer().ip());
+        let ip = self.guard.caller(&forwarded, peer);
         let authorization = head.headers_named("authorization");
         let accounts = &self.server.backend.accounts;
         let caller = self.access.admit(authorization, ip, accounts);
-        let caller = caller.map_err(|refusal| self.not_admitted(ip, refusal, None))?;
+        let challenge = |refusal| self.access.challenge(refusal);
+        let caller = caller.map_err(|no| self.not_admitted(ip, no, challenge(no)))?;
         let _scope = caller.identity.log_scope();
         caller
             .require(if metrics { Role::Metrics } else { Role::Read })
-            .map_err(|refusal| self.not_admitted(ip, refusal, Some(&caller)))?;
+            .map_err(|no| self.not_admitted(ip, no, caller.challenge(no)))?;
         if !allowed {
             return Err(HttpError::method(head, methods));
         }
@@ -147,14 +136,13 @@ impl Web {
             let connections = incoming.exchange.connections();
             let text = self.ops.metrics(connections, self.endpoint.sessions());
             let media = ("Content-Type", "text/plain; version=0.0.4; charset=utf-8");
-            incoming.respond(200, &[media], &[text.as_bytes()]);
-            return Ok(());
+            return incoming.respond(200, &[media], &[text.as_bytes()]);
         }
         self.endpoint.serve(incoming, &Arc::new(caller))
     }
 
-    /// The answer to a caller at `ip` that is not admitted.
-    fn not_admitted(&self, ip: IpAddr, refusal: AccessError, caller: Option<&Caller>) -> HttpError {
+    /// The answer to a caller at `ip` that is not admitted, with the value of `WWW-Authenticate`.
+    fn not_admitted(&self, ip: IpAddr, refusal: AccessError, asks: Option<String>) -> HttpError {
         let ((status, label), detail) = (refusal.status(), refusal.detail());
         self.refusals.log(ip, status, &detail);
         metrics::CALLERS_REFUSED.add([label], 1);
@@ -162,16 +150,15 @@ impl Web {
             403 => Kind::Forbidden,
             _ => Kind::InvalidRequest,
         };
-        let challenge = match caller {
-            Some(caller) => caller.challenge(refusal),
-            None => self.access.challenge(refusal),
-        };
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
         HttpError::of(status, Error::new(kind, detail))
-            .with("WWW-Authenticate", challenge)
+            .with("WWW-Authenticate", asks)
             .with("Retry-After", retry)
     }
 }
+
+/// A request is served, or this is the answer to it.
+pub(super) type Done = Result<(), HttpError>;
 
 /// The answer to a request that is not served.
 pub(super) struct HttpError {
@@ -207,7 +194,7 @@ impl HttpError {
     }
 
     /// The client's mistake, unless `is_met`.
-    pub(super) fn unless(is_met: bool, status: u16, detail: &str) -> Result<(), HttpError> {
+    pub(super) fn unless(is_met: bool, status: u16, detail: &str) -> Done {
         match is_met {
             true => Ok(()),
             false => Err(HttpError::new(status, detail)),
@@ -243,20 +230,14 @@ pub(super) struct HttpRequest<'a> {
     pub(super) web: &'a Web,
     /// The request.
     pub(super) exchange: Exchange<'a>,
-    /// What its client accepts as an answer.
-    pub(super) accepts: Accepts,
     origin: Option<&'a str>,
 }
 
 impl<'a> HttpRequest<'a> {
-    /// The request's head.
-    pub(super) fn head(&self) -> &'a Head {
-        self.exchange.head
-    }
-
     /// Checks the `Content-Type` of a message.
-    pub(super) fn require_json(&self) -> Result<(), HttpError> {
-        let media = self.head().header("content-type").unwrap_or_default();
+    pub(super) fn require_json(&self) -> Done {
+        let head = self.exchange.head;
+        let media = head.header("content-type").unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim_end();
         let is_json = media.eq_ignore_ascii_case("application/json");
         let detail = "A message is JSON: send it with Content-Type: application/json.";
@@ -276,7 +257,7 @@ impl<'a> HttpRequest<'a> {
     ///
     /// # Errors
     /// There is no place left.
-    pub(super) fn stay(&self, caller: &Caller) -> Result<(), HttpError> {
+    pub(super) fn stay(&self, caller: &Caller) -> Done {
         let account = &caller.account;
         if self.exchange.hold(account) {
             return Ok(());
@@ -292,15 +273,20 @@ impl<'a> HttpRequest<'a> {
         Err(HttpError::new(429, detail))
     }
 
-    /// Answers with a body of known size, in these parts.
-    pub(super) fn respond(&mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+    /// Answers with a body of known size, in these parts. With that the request is served.
+    pub(super) fn respond(
+        &mut self,
+        status: u16,
+        headers: &[(&str, &str)],
+        body: &[&[u8]],
+    ) -> Done {
         self.responder().respond(status, headers, body);
+        Ok(())
     }
 
     /// The responder, which answers once.
     pub(super) fn responder(&mut self) -> Responder {
         let mut responder = self.exchange.responder();
-        responder.accepts = self.accepts;
         responder.headers = self.origin.map(cors).unwrap_or_default();
         responder.count = |status| metrics::RESPONSES.add([status], 1);
         responder
