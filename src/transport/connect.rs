@@ -33,7 +33,7 @@ use crate::sync::lock;
 use crate::text::shown;
 use crate::tools::Peer;
 use crate::transport::start;
-use crate::transport::stdio::{STDIO_DRAIN, Writer, read_lines};
+use crate::transport::stdio::{BUFFER, STDIO_DRAIN, Writer, read_lines};
 
 /// An answer is read in pieces of at most this many bytes.
 const PIECE: u64 = 16 << 10;
@@ -89,8 +89,6 @@ const FULL: &str = "This request was not sent: 64 others are waiting for their a
 
 /// The headers that not every request has.
 type Headers = Vec<(&'static str, String)>;
-/// A place and memory.
-type Held = [Reservation; 2];
 type Reply = Result<Response<Body>, ureq::Error>;
 
 /// Opens a session and ends it, and says how that went.
@@ -211,6 +209,7 @@ impl Relay {
     /// The errors of reading `input`, which count as its end.
     pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
         log::info!("passing messages on to {}", self.settings.url);
+        let input = BufReader::with_capacity(BUFFER, input);
         let read = read_lines(input, |line| match line {
             Ok(line) => self.pass_on(std::mem::take(line)),
             Err((id, refusal)) => self.answer(id, refusal),
@@ -297,7 +296,7 @@ impl Relay {
         new: &Arc<PendingRequest>,
         what: Resource,
         size: usize,
-    ) -> Result<Held, Refusal> {
+    ) -> Result<[Reservation; 2], Refusal> {
         let (mut pending, ids) = (lock(&self.pending), lock(&new.waiting));
         let has_one =
             |other: &Arc<PendingRequest>| lock(&other.waiting).iter().any(|id| ids.contains(id));
@@ -465,16 +464,15 @@ impl Relay {
     fn failed(&self, error: ureq::Error, has_begun: bool) -> Error {
         use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
         use Timeout::{Connect, Global, Resolve};
-        let is_broken = |error: &io::Error| {
-            let kind = error.kind();
-            matches!(
-                kind,
-                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
-            )
-        };
+        let broken = [
+            BrokenPipe,
+            ConnectionAborted,
+            ConnectionReset,
+            UnexpectedEof,
+        ];
         let is_cut = match &error {
             ureq::Error::Timeout(late) => !matches!(late, Connect | Resolve | Global),
-            ureq::Error::Io(error) => has_begun || is_broken(error),
+            ureq::Error::Io(error) => has_begun || broken.contains(&error.kind()),
             _ => has_begun,
         };
         let why = agent::reason(error, OPENING);

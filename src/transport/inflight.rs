@@ -140,8 +140,8 @@ impl Batch {
         (!is_empty).then(|| (Arc::new(batch), calls))
     }
 
-    /// Takes the answer to a call, or that it has none because it was cancelled. True if it was the last.
-    pub(super) fn answer(&self, id: &Id, answer: Option<Answer>) -> bool {
+    /// Takes the answer to a call, or that it has none because it was cancelled.
+    pub(super) fn answer(&self, id: &Id, answer: Option<Answer>) {
         let answer = answer.map(|mut answer| match answer.charge(&self.account) {
             Ok(()) => answer,
             Err(QuotaExceeded) => refuse(no_room().into(), Some(id), false),
@@ -149,10 +149,7 @@ impl Batch {
         let mut state = lock(&self.state);
         state.answers.extend(answer);
         state.pending -= 1;
-        let is_last = state.pending == 0;
-        drop(state);
         self.changed.notify_all();
-        is_last
     }
 
     /// Waits until all calls are answered.
@@ -162,10 +159,11 @@ impl Batch {
         drop(wait_while(&self.changed, state, Duration::MAX, is_pending));
     }
 
-    /// The array, once. `None` if there is nothing to send.
+    /// The array, once, when all calls are answered. `None` before and after that, and if there is nothing to send.
     pub(super) fn array(&self) -> Option<Answer> {
-        let answers = std::mem::take(&mut lock(&self.state).answers);
-        (!answers.is_empty()).then(|| Answer::array(answers))
+        let mut state = lock(&self.state);
+        let is_due = state.pending == 0 && !state.answers.is_empty();
+        is_due.then(|| Answer::array(std::mem::take(&mut state.answers)))
     }
 }
 

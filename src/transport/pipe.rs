@@ -12,7 +12,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crate::access::Caller;
-use crate::account::{QuotaExceeded, Resource};
+use crate::account::Resource;
 use crate::fabric::{Error, too_many};
 use crate::protocol::{Answer, Id, Inbound, Session};
 use crate::server::{Action, Call, Registration, Server, SubscribeRequest};
@@ -90,11 +90,9 @@ impl Pipe {
         let Some((batch, calls)) = Batch::begin(actions, &self.inflight, &caller.account) else {
             return;
         };
-        if calls.is_empty() {
-            batch
-                .array()
-                .into_iter()
-                .for_each(|array| self.line.answer(array));
+        // Without calls it is complete.
+        if let Some(array) = batch.array() {
+            self.line.answer(array);
         }
         for (cancel, call) in calls {
             self.call(*call, cancel, Some(batch.clone()));
@@ -114,15 +112,11 @@ impl Pipe {
 
     fn listen(&self, listen: SubscribeRequest, caller: &Caller) {
         let (id, account) = (listen.id.clone(), &caller.account);
-        let share = match account.is_closed() {
-            true => Err(Error::stopped()),
-            false => account
-                .take(Resource::Streams, 1)
-                .map_err(|QuotaExceeded| too_many()),
-        };
-        let share = match share {
-            Ok(share) => share,
-            Err(error) => return self.line.answer(listen.fail(error)),
+        if account.is_closed() {
+            return self.line.answer(listen.fail(Error::stopped()));
+        }
+        let Ok(share) = account.take(Resource::Streams, 1) else {
+            return self.line.answer(listen.fail(too_many()));
         };
         let cancel = self.inflight.begin(&id);
         let place = listen.begin(&self.server, (account, Some(share)), self.line.clone());
@@ -149,12 +143,12 @@ impl Peer for PipePeer {
         let wanted = self.inflight.finish(&self.id, &self.cancel);
         let mut answer = wanted.then_some(answer);
         if let Some(batch) = &self.batch {
-            let is_last = batch.answer(&self.id, answer.take());
-            answer = is_last.then(|| batch.array()).flatten();
+            batch.answer(&self.id, answer.take());
+            answer = batch.array();
         }
-        answer
-            .into_iter()
-            .for_each(|answer| self.line.answer(answer));
+        if let Some(answer) = answer {
+            self.line.answer(answer);
+        }
     }
 
     fn stopped(&self) -> bool {

@@ -26,7 +26,7 @@ pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
 const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
 
 /// Input is read in pieces of this size, and output is collected up to it.
-const BUFFER: usize = 64 << 10;
+pub(super) const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
 pub(crate) struct Stdio(Arc<Pipe>);
@@ -55,16 +55,11 @@ impl Stdio {
     /// # Errors
     /// The errors of reading `input`, which count as its end.
     pub(crate) fn serve(&self, input: impl Read) -> io::Result<()> {
-        let read = self.read(input);
-        self.end(STDIO_DRAIN);
-        read
-    }
-
-    fn read(&self, input: impl Read) -> io::Result<()> {
         let pipe = &self.0;
         let accounts = &pipe.server.backend.accounts;
         let caller = Arc::new(Caller::open(Identity::Local, accounts));
-        read_lines(input, |line| {
+        let input = BufReader::with_capacity(BUFFER, input);
+        let read = read_lines(input, |line| {
             let action = match line {
                 Ok(line) => pipe.read(line, &caller),
                 Err((id, refusal)) => {
@@ -73,7 +68,9 @@ impl Stdio {
                 }
             };
             pipe.act(action, &caller);
-        })
+        });
+        self.end(STDIO_DRAIN);
+        read
     }
 
     /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
@@ -110,26 +107,25 @@ pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
     let _ = over.recv_timeout(limit);
 }
 
-/// Of a line that was read.
-#[derive(Debug, PartialEq, Eq)]
-enum LineSize {
-    Fits,
-    /// The line was longer than [`MAX_MESSAGE`] and has been skipped. If it is a request, this is its id.
-    TooLong(Option<Id>),
-}
-
 /// Reads `input` to its end. `take` gets each line that is not blank, or why it is too long to be read, and for which id.
 ///
 /// # Errors
 /// Those of reading.
 pub(crate) fn read_lines(
-    input: impl Read,
+    mut input: impl BufRead,
     mut take: impl FnMut(Result<&mut Vec<u8>, (Option<Id>, Refusal)>),
 ) -> io::Result<()> {
-    let mut input = BufReader::with_capacity(BUFFER, input);
-    let mut line = Vec::new();
-    while let Some(size) = read_line(&mut input, &mut line)? {
-        if let LineSize::TooLong(id) = size {
+    let (mut line, limit) = (Vec::new(), MAX_MESSAGE as u64 + 2);
+    while input.by_ref().take(limit).read_until(b'\n', &mut line)? > 0 {
+        let is_short = (line.len() as u64) < limit;
+        let is_over = line.pop_if(|byte| *byte == b'\n').is_some() || is_short;
+        line.pop_if(|byte| *byte == b'\r');
+        if line.len() > MAX_MESSAGE {
+            let input = &mut input;
+            let mut rest = LineRest { input, is_over };
+            let sought = line.chain(&mut rest).take(MAX_SOUGHT);
+            let id = Id::sought(&mut BufReader::with_capacity(BUFFER, sought));
+            io::copy(&mut rest, &mut io::sink())?;
             let reason =
                 format!("The line is longer than {MAX_MESSAGE} bytes, the limit. Send less.");
             take(Err((id, Refusal::new(INVALID_REQUEST, reason))));
@@ -137,30 +133,11 @@ pub(crate) fn read_lines(
             mend_surrogates(&mut line);
             take(Ok(&mut line));
         }
+        line.clear();
+        // The memory of one large message must not be kept for good.
+        line.shrink_to(BUFFER);
     }
     Ok(())
-}
-
-/// Reads one line into `line`, without its end. `None` at the end of input.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<LineSize>> {
-    line.clear();
-    // The memory of one large message must not be kept for good.
-    line.shrink_to(BUFFER);
-    let limit = MAX_MESSAGE as u64 + 2;
-    if input.by_ref().take(limit).read_until(b'\n', line)? == 0 {
-        return Ok(None);
-    }
-    let is_short = (line.len() as u64) < limit;
-    let is_over = line.pop_if(|byte| *byte == b'\n').is_some() || is_short;
-    line.pop_if(|byte| *byte == b'\r');
-    if line.len() <= MAX_MESSAGE {
-        return Ok(Some(LineSize::Fits));
-    }
-    let mut rest = LineRest { input, is_over };
-    let sought = line.chain(&mut rest).take(MAX_SOUGHT);
-    let id = Id::sought(&mut BufReader::with_capacity(BUFFER, sought));
-    io::copy(&mut rest, &mut io::sink())?;
-    Ok(Some(LineSize::TooLong(id)))
 }
 
 /// The rest of a line.
@@ -237,22 +214,16 @@ impl Peer for Writer {
 mod tests {
     use super::*;
 
-    fn sizes(input: &[u8]) -> Vec<(LineSize, usize)> {
-        // A tiny buffer, so that lines end anywhere in it.
-        let mut input = BufReader::with_capacity(7, input);
-        let mut line = Vec::new();
+    /// The lengths of lines, and the ids of those that are too long, in JSON.
+    fn lines(input: &[u8]) -> Vec<Result<usize, Option<String>>> {
         let mut found = Vec::new();
-        while let Some(size) = read_line(&mut input, &mut line).unwrap() {
-            found.push((size, line.len()));
-        }
-        found
-    }
-
-    fn lines(input: &[u8]) -> Vec<(bool, usize)> {
-        sizes(input)
-            .into_iter()
-            .map(|(size, length)| (size == LineSize::Fits, length))
-            .collect()
+        // A tiny buffer, so that lines end anywhere in it.
+        let input = BufReader::with_capacity(7, input);
+        let text = |id: Id| serde_json::to_string(&id).unwrap();
+        let read = read_lines(input, |line| {
+            found.push(line.map(|line| line.len()).map_err(|(id, _)| id.map(text)));
+        });
+        read.map(|()| found).unwrap()
     }
 
     #[test]
@@ -268,29 +239,19 @@ mod tests {
             (r#"[{"id":7,"method":"a","params":["PAD"]}]"#, None),
         ] {
             let line = line.replace("PAD", &pad);
-            let found = sizes(format!("{line}\r\nnext").as_bytes());
-            let [(LineSize::TooLong(found), _), (LineSize::Fits, 4)] = &found[..] else {
-                panic!("{}", found.len())
-            };
-            let found = found.as_ref().map(|id| serde_json::to_string(id).unwrap());
-            assert_eq!(found.as_deref(), id);
+            let found = lines(format!("{line}\r\nnext").as_bytes());
+            assert_eq!(found, [Err(id.map(str::to_owned)), Ok(4)]);
         }
     }
 
     #[test]
-    fn lines_end_in_lf_crlf_or_the_end_of_input() {
-        let found = lines(b"ab\ncd\r\n\nlast");
-        assert_eq!(found, [(true, 2), (true, 2), (true, 0), (true, 4)]);
+    fn lines_end_in_lf_crlf_or_the_end_of_input_and_may_be_as_long_as_a_message() {
+        assert_eq!(lines(b"ab\ncd\r\n\nlast"), [Ok(2), Ok(2), Ok(4)]);
         assert_eq!(lines(b""), []);
-    }
-
-    #[test]
-    fn a_line_may_be_as_long_as_a_message_and_a_longer_one_is_skipped() {
         let line = |n: usize| [vec![b'x'; n], b"\nnext\n".to_vec()].concat();
-        assert_eq!(lines(&line(MAX_MESSAGE)), [(true, MAX_MESSAGE), (true, 4)]);
+        assert_eq!(lines(&line(MAX_MESSAGE)), [Ok(MAX_MESSAGE), Ok(4)]);
         for length in [MAX_MESSAGE + 1, MAX_MESSAGE + 2, MAX_MESSAGE * 2] {
-            let found = lines(&line(length));
-            assert!(matches!(found[..], [(false, _), (true, 4)]), "{found:?}");
+            assert_eq!(lines(&line(length)), [Err(None), Ok(4)]);
         }
     }
 }
