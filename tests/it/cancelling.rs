@@ -8,24 +8,20 @@ use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::rng::cases;
-use crate::support::stdio::{Stdio, initialize_params};
-use crate::support::{DEADLINE, ERAS, scaled};
+use crate::support::stdio::{Stdio, initialize_params, ready};
+use crate::support::{DEADLINE, ERAS, run_arguments, scaled};
 
 /// Longest time from the cancel to the closed connection.
 const PROMISED: Duration = Duration::from_millis(200);
 /// Attempts to meet [`PROMISED`]: a busy machine may delay one.
 const TRIES: usize = 5;
 
-fn run() -> Value {
-    json!({"pattern_name": "summarize", "input_text": "x", "stream": true})
-}
-
 /// Starts a run that stalls in `reply`, waits until it has arrived, cancels it, and returns how long Fabric waited for
 /// the close.
 fn cancel_in(client: &mut Stdio, fabric: &FakeFabric, reply: Reply, streams: bool) -> Duration {
     fabric.forget();
     fabric.once_run(reply);
-    let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
+    let id = client.begin_call("fabric_run_pattern", run_arguments("x"), Some(json!("c")));
     fabric.wait_requests("POST /chat", 1);
     if streams {
         // In 2024-11-05, progress has no text.
@@ -56,7 +52,7 @@ fn a_cancelled_run_closes_its_connection_within_200_ms() {
             assert!(took <= scaled(PROMISED), "{when}, {era:?}: {took:?}");
             fabric.expect_chats(1);
         }
-        let id = client.begin_call("fabric_run_pattern", run(), None);
+        let id = client.begin_call("fabric_run_pattern", run_arguments("x"), None);
         let is_so = client.answer(&id)["result"].is_object();
         assert!(is_so, "the next run works");
     }
@@ -64,10 +60,9 @@ fn a_cancelled_run_closes_its_connection_within_200_ms() {
 
 #[test]
 fn a_cancelled_run_in_a_flood_ends() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     fabric.once_run(Reply::flood("word "));
-    let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
+    let id = client.begin_call("fabric_run_pattern", run_arguments("x"), Some(json!("c")));
     client.next_progress_text();
     client.cancel(&id);
     fabric.wait_closed(DEADLINE);
@@ -80,8 +75,7 @@ fn a_cancelled_run_in_a_flood_ends() {
 
 #[test]
 fn any_call_to_fabric_can_be_cancelled() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let video = json!({"url": "https://youtu.be/abc-DEF_123"});
     let calls = [
         ("fabric_list_models", "GET /models/names", json!({})),
@@ -110,15 +104,15 @@ fn any_call_to_fabric_can_be_cancelled() {
 #[test]
 fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
     const WORKERS: usize = 16;
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     // Without chunks, the run is silent.
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on_run(Reply::sse().content("x").gate().complete());
-    let running = (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run(), None));
+    let running =
+        (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run_arguments("x"), None));
     let running: Vec<Value> = running.collect();
     fabric.wait_held(WORKERS);
-    let waiting = client.begin_call("fabric_run_pattern", run(), None);
+    let waiting = client.begin_call("fabric_run_pattern", run_arguments("x"), None);
     client.cancel(&waiting);
     fabric.wait_held(WORKERS);
     client.expect_nothing_else();
@@ -132,10 +126,9 @@ fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
 
 #[test]
 fn an_id_may_be_used_again_after_its_cancel() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let id = json!("again");
-    let call = json!({"name": "fabric_run_pattern", "arguments": run()});
+    let call = json!({"name": "fabric_run_pattern", "arguments": run_arguments("x")});
     for _ in 0..5 {
         fabric.once_run(Reply::sse().gate());
         client.begin_as(&id, "tools/call", call.clone());
@@ -151,8 +144,7 @@ fn an_id_may_be_used_again_after_its_cancel() {
 
 #[test]
 fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (_fabric, mut client) = ready();
     cases(100, |rng, _| {
         let id = client.begin_call("fabric_list_strategies", json!({}), None);
         // Random work in between, so that the cancel arrives at different moments.
@@ -170,8 +162,7 @@ fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
 
 #[test]
 fn initialize_cannot_be_cancelled_into_silence() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (_fabric, mut client) = ready();
     let id = client.begin("initialize", initialize_params("2025-11-25"));
     client.cancel(&id);
     let result = client.answer(&id)["result"].take();

@@ -8,7 +8,7 @@ use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::ready;
 use crate::support::transports::{self, EACH};
 
 fn chain(first: &str, then: Value) -> Value {
@@ -17,8 +17,7 @@ fn chain(first: &str, then: Value) -> Value {
 
 #[test]
 fn a_plan_with_a_hole_is_refused_before_anything_is_run() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let step = |name: &str| json!({"pattern_name": name});
     let letter = json!({"pattern_name": "write_letter", "variables": {"sender": "me"}});
     let coding = "create_coding_feature";

@@ -4,12 +4,11 @@ use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 
 #[test]
 fn sixty_four_callers_on_one_pipe_get_their_own_answers() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     for round in 0..3 {
         let mut begin = |n| {
             let input = format!("caller {n} in round {round}");

@@ -13,12 +13,7 @@ use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::rng::cases;
 use crate::support::web::{Streamable, messages};
-use crate::support::{Caller, DEADLINE, ERAS, Era};
-
-fn run(input: &str) -> Value {
-    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": input, "stream": true},
-           "_meta": {"progressToken": 0}})
-}
+use crate::support::{Caller, DEADLINE, ERAS, Era, run_arguments, run_params};
 
 /// The remaining messages of an answer's stream.
 #[track_caller]
@@ -59,9 +54,8 @@ fn two_hundred_http_clients_get_their_own_answers() {
                 let mut client = Streamable::to(server, era, None);
                 for round in 0..3 {
                     let input = format!("client {n} in round {round}");
-                    let run = run(&input)["arguments"].take();
-                    let result = client.call("fabric_run_pattern", run);
-                    let text = format!("Ran ai on: {input}");
+                    let result = client.call("fabric_run_pattern", run_arguments(&input));
+                    let text = format!("Ran summarize on: {input}");
                     assert_eq!(result["content"][0]["text"], text, "{result}");
                     client.success("fabric_list_strategies", json!({}));
                 }
@@ -84,7 +78,7 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     let fabric = FakeFabric::start();
     let mut client = Streamable::ready(&fabric, Era::MODERN);
     fabric.on_run(Reply::sse().content("x").gate().complete());
-    let message = client.message("tools/call", run("same id for all"));
+    let message = client.message("tools/call", run_params(json!(0)));
     let mut open: Vec<Events> = (0..RUNS).map(|_| client.stream(&message)).collect();
     fabric.wait_held(RUNS);
     // Half of the clients disconnect: only their runs are cancelled.
@@ -111,7 +105,7 @@ fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let mut clients = [(); 4].map(|()| Streamable::to(&server, Era::NEWEST_LEGACY, None));
     let open = clients.each_mut().map(|client| {
-        let message = client.message("tools/call", run("x"));
+        let message = client.message("tools/call", run_params(json!(0)));
         client.stream(&message)
     });
     fabric.wait_held(4);

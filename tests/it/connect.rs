@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
+use crate::support::expect::contains;
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::http::HttpServer;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Framing, Reply, Step};
 use crate::support::stdio::{Stdio, initialize_params, with_meta};
-use crate::support::{DEADLINE, ERAS, Era, poll};
+use crate::support::{DEADLINE, ERAS, Era, poll, run_params};
 
 const TOKEN: &str = "token-of-thirty-two-characters-a";
 const ROUTE: &str = "POST /mcp";
@@ -32,11 +33,6 @@ fn start() -> (FakeFabric, HttpServer, Program) {
     (fabric, server, relay)
 }
 
-fn run() -> Value {
-    let arguments = json!({"pattern_name": "summarize", "input_text": "x", "stream": true});
-    json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": {"progressToken": 0}})
-}
-
 /// An answer to `id` as JSON.
 fn result(id: u64, result: Value) -> Reply {
     Reply::json(json!({"jsonrpc": "2.0", "id": id, "result": result}))
@@ -47,6 +43,13 @@ fn welcome() -> Reply {
     let offered = json!({"prompts": {"listChanged": true}, "tools": {}});
     let opened = json!({"protocolVersion": Era::R2025_11_25.name(), "capabilities": offered});
     result(1, opened).header("Mcp-Session-Id", "session-1")
+}
+
+/// The relay to a server that opens a session, which it has opened.
+fn opened(server: &FakeFabric) -> Stdio {
+    let mut client = Stdio::start(to_fake(server));
+    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
+    client
 }
 
 /// A stream of events.
@@ -64,7 +67,7 @@ fn every_revision_works_as_on_stdio() {
     fabric.on("POST /chat", Reply::run(&["one ", "two"]));
     for era in ERAS {
         let mut client = Stdio::speaking(era, relay.clone());
-        let result = client.result("tools/call", run());
+        let result = client.result("tools/call", run_params(json!(0)));
         assert_eq!(result["content"][0]["text"], "one two", "{era:?}");
         let notes = client.notes();
         assert_eq!(notes[0]["params"]["progressToken"], 0, "{notes:?}");
@@ -76,8 +79,7 @@ fn every_revision_works_as_on_stdio() {
         client.send_raw(b"no JSON\n{\"jsonrpc\":\"2.0\",\"id\":7}\n");
         let codes = [client.recv(), client.recv()].map(|answer| answer["error"]["code"].clone());
         assert_eq!(codes, [json!(-32700), json!(-32600)]);
-        client.close_stdin();
-        assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+        client.end(DEADLINE);
     }
 }
 
@@ -98,7 +100,7 @@ fn cancelling_stops_the_run_and_nothing_more_is_said_of_it() {
     fabric.on("POST /chat", Reply::sse().content("x").gate());
     for era in ENDS {
         let mut client = Stdio::speaking(era, relay.clone());
-        let id = client.begin("tools/call", run());
+        let id = client.begin("tools/call", run_params(json!(0)));
         assert_eq!(client.next_progress_text(), "x");
         client.cancel(&id);
         fabric.wait_closed(DEADLINE);
@@ -138,8 +140,7 @@ fn an_answer_is_found_beside_other_messages_and_a_notification_has_none() {
     }
     server.once(ROUTE, events().event(json!([note(1), answers(2)])));
     server.once(ROUTE, result(3, json!({"last": true})));
-    let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
+    let mut client = opened(&server);
     for _ in 0..2 {
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
     }
@@ -147,8 +148,7 @@ fn an_answer_is_found_beside_other_messages_and_a_notification_has_none() {
     assert_eq!(client.recv(), json!([note(1), answers(2)]));
     client.begin("ping", json!({}));
     assert_eq!(client.recv()["result"]["last"], true);
-    client.close_stdin();
-    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    client.end(DEADLINE);
     assert_eq!(client.stderr().matches("WARN").count(), 0);
 }
 
@@ -164,8 +164,7 @@ fn an_answer_is_passed_on_only_where_its_id_waits_and_a_session_only_where_it_op
     let own = others.event(answer(3, "yes")).event(answer(3, "no"));
     server.once(ROUTE, own.header("Mcp-Session-Id", "session-2"));
     server.once(ROUTE, events().event(answer(2, "no")));
-    let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
+    let mut client = opened(&server);
     client.begin("ping", json!({}));
     server.wait_requests(ROUTE, 2);
     assert_eq!(client.result("ping", json!({}))["said"], "yes");
@@ -205,8 +204,7 @@ fn all_messages_on_their_way_share_one_bound() {
         client.begin("tools/list", long.clone());
     }
     let error = client.error("tools/list", long);
-    let message = error["message"].as_str().unwrap();
-    assert!(message.contains("This request was not sent"), "{message}");
+    contains(&error["message"], ["This request was not sent"]);
 }
 
 #[test]
@@ -224,8 +222,7 @@ fn nobody_waits_for_a_server_that_never_comes_to_an_end() {
         });
         let mut client = Stdio::start(relay);
         let error = client.error("initialize", initialize_params(Era::R2025_11_25.name()));
-        let message = error["message"].as_str().unwrap();
-        assert!(message.contains("does not answer within 10 s"), "{message}");
+        contains(&error["message"], ["does not answer within 10 s"]);
     });
 }
 
@@ -236,9 +233,8 @@ fn a_cancellation_that_overtakes_its_request_is_sent_again() {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 0\r\n\r\n";
     server.once(ROUTE, Reply::raw("").gate().bytes(head));
     server.on(ROUTE, Reply::new(202, "text/plain", ""));
-    let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
-    let id = client.begin("tools/call", run());
+    let mut client = opened(&server);
+    let id = client.begin("tools/call", run_params(json!(0)));
     server.wait_held(1);
     client.cancel(&id);
     server.wait_requests(ROUTE, 3);
@@ -261,7 +257,7 @@ fn what_is_in_flight_at_the_end_of_input_is_answered() {
             client.begin_as(&json!("listen"), "subscriptions/listen", listen);
             client.next_note();
         }
-        let id = client.begin("tools/call", run());
+        let id = client.begin("tools/call", run_params(json!(0)));
         assert_eq!(client.next_progress_text(), "x");
         client.close_stdin();
         fabric.release();
@@ -286,8 +282,7 @@ fn a_server_that_never_answers_does_not_outlast_the_input() {
             client.answer(&id);
             client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
         }
-        client.close_stdin();
-        assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+        client.end(DEADLINE);
     }
 }
 
@@ -313,8 +308,7 @@ fn a_session_is_repeated_and_ended_and_offers_no_more_than_it_keeps() {
     let expected = json!({"prompts": {"listChanged": false}, "tools": {}});
     assert_eq!(*offered, expected);
     client.answer(&list);
-    client.close_stdin();
-    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    client.end(DEADLINE);
     let requests = server.requests();
     let methods: Vec<&str> = requests.iter().map(|one| &*one.method).collect();
     assert_eq!(methods, ["POST", "POST", "POST", "DELETE"]);
@@ -338,8 +332,7 @@ fn a_signal_ends_the_session() {
     let server = FakeFabric::start();
     server.on(ROUTE, welcome());
     server.on("DELETE /mcp", Reply::new(204, "text/plain", ""));
-    let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
+    let mut client = opened(&server);
     client.process.signal("TERM");
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
     assert_eq!(server.requests_of("DELETE /mcp").len(), 1);
@@ -384,7 +377,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
     ] {
         server.once(ROUTE, reply);
         let mut client = Stdio::speaking(Era::MODERN, to_fake(&server).flags("--log-level debug"));
-        let error = client.error("tools/call", run());
+        let error = client.error("tools/call", run_params(json!(0)));
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(said), "{said}: {error}");
         assert_eq!(server.requests_of(ROUTE).len(), 1, "{said}");
@@ -396,12 +389,7 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
     assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.routes());
     let nowhere = to(&format!("http://127.0.0.1:{}/mcp", closed_port()));
     let error = Stdio::speaking(Era::MODERN, nowhere).error("tools/list", json!({}));
-    assert!(
-        error["message"]
-            .as_str()
-            .unwrap()
-            .contains("(Connection refused")
-    );
+    contains(&error["message"], ["(Connection refused"]);
     // A batch has an error for each of its requests.
     server.once(ROUTE, Reply::closes());
     let mut client = Stdio::start(to_fake(&server));
@@ -417,12 +405,10 @@ fn a_session_that_the_server_has_ended_is_told() {
     server.once(ROUTE, welcome());
     let ended = json!({"jsonrpc": "2.0", "id": 2, "error": {"code": -32600, "message": "Ended."}});
     server.on(ROUTE, Reply::failure(404, ended));
-    let mut client = Stdio::start(to_fake(&server));
-    client.result("initialize", initialize_params(Era::R2025_11_25.name()));
+    let mut client = opened(&server);
     let error = client.error("tools/list", json!({}));
-    let message = error["message"].as_str().unwrap();
-    assert!(message.contains("has ended this session"), "{message}");
-    assert!(message.contains("Start the client again"), "{message}");
+    let words = ["has ended this session", "Start the client again"];
+    contains(&error["message"], words);
 }
 
 #[test]

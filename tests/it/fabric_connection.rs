@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::faults::table::UNAVAILABLE;
 use crate::support::expect::includes;
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
-use crate::support::{Caller, Era};
-
-fn run() -> Value {
-    json!({"pattern_name": "summarize", "input_text": "input", "stream": true})
-}
+use crate::support::stdio::{Stdio, ready};
+use crate::support::{Caller, Era, run_arguments};
 
 #[test]
 fn fabric_may_come_up_later_and_go_down_again() {
@@ -37,7 +33,7 @@ fn a_fabric_behind_a_path_is_reached() {
         let mut client =
             Stdio::speaking(Era::MODERN, Program::new([]).env("FABRIC_BASE_URL", &url));
         includes(
-            &client.call("fabric_run_pattern", run())["content"][0],
+            &client.call("fabric_run_pattern", run_arguments("input"))["content"][0],
             json!({"text": "Ran summarize on: input"}),
         );
         let found = fabric.requests_of("POST /behind/proxy/chat").len();
@@ -55,17 +51,16 @@ fn a_proxy_in_the_environment_is_not_used_for_loopback() {
     }
     let mut client = Stdio::speaking(Era::MODERN, program);
     client.success("fabric_list_patterns", json!({}));
-    client.success("fabric_run_pattern", run());
+    client.success("fabric_run_pattern", run_arguments("input"));
     assert_eq!(proxy.accepted(), 0);
 }
 
 #[test]
 fn heartbeats_keep_coming_while_fabric_is_silent() {
     // The one test that waits in real time: a heartbeat is due after 5 s of silence.
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     fabric.once_run(Reply::sse().gate().content("late").complete());
-    let id = client.begin_call("fabric_run_pattern", run(), Some(json!(0)));
+    let id = client.begin_call("fabric_run_pattern", run_arguments("input"), Some(json!(0)));
     let begun = std::time::Instant::now();
     let note = client.next_note();
     let is_so = begun.elapsed() >= Duration::from_secs(4);

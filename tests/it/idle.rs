@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::web::Streamable;
 use crate::support::{ACKNOWLEDGED, Caller, DEADLINE, Era, poll};
 
@@ -96,8 +96,7 @@ fn work(client: &mut dyn Caller, fabric: &FakeFabric) {
 
 #[test]
 fn an_idle_stdio_server_does_not_wake_up() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     work(&mut client, &fabric);
     expect_no_switch(&client.process);
 }

@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::http::access::File;
+use crate::support::expect::contains;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::transports::{self, EACH, Wire};
 use crate::support::web::Streamable;
 use crate::support::{Caller, DEADLINE, Era, expect, extended};
@@ -16,8 +17,7 @@ const RUN: &str = "fabric_run_pattern";
 
 #[test]
 fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     for input in "|/tmp/x.md| https://youtu.be/abc-DEF_123\n|Summarize report.pdf".split('|') {
         let run = |more: Value| extended(json!({"pattern_name": "ai", "input_text": input}), more);
         let said = client.failure(RUN, run(json!({})), "invalid-request");
@@ -66,8 +66,7 @@ fn a_dry_run_shows_what_prompts_get_shows_and_runs_nothing() {
             assert_eq!(told, [true; 3], "{said}");
         }
         let lacking = json!({"pattern_name": "translate", "dry_run": true});
-        let said = client.call(RUN, lacking).to_string();
-        assert!(said.contains("lang_code"), "{said}");
+        contains(client.call(RUN, lacking).to_string(), ["lang_code"]);
         fabric.expect_chats(0);
     }
 }
@@ -130,8 +129,7 @@ fn a_run_on_a_video_gets_its_transcript_and_one_on_a_run_its_output() {
 
 #[test]
 fn names_are_checked_before_a_transcript_is_fetched() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     for dry_run in [false, true] {
         let mut run = of_video();
         run["strategy_name"] = json!("nope");
@@ -145,8 +143,7 @@ fn names_are_checked_before_a_transcript_is_fetched() {
 
 #[test]
 fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     fabric.once(TRANSCRIPT, Reply::json(json!({"transcript": " "})));
     let said = client.failure(RUN, of_video(), "fabric-api-error");
     assert!(said.contains("gave Fabric no transcript"), "{said}");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::{Reply, Step, content, line};
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::{ACKNOWLEDGED, Caller, Era, expect};
 
 const MIB: usize = 1 << 20;
@@ -65,8 +65,7 @@ fn input_may_be_as_long_as_a_line() {
 
 #[test]
 fn a_run_may_give_32_mib() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     // Just above; what is below is in `src/fabric/routes/tests.rs`, with smaller numbers.
     let mib = line(&content(&"m".repeat(MIB)));
     let reply = Reply::sse().step(Step::Repeat(mib, 32));
@@ -82,8 +81,7 @@ fn a_run_may_give_32_mib() {
 fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     const WORKERS: usize = 16;
     const QUEUE: usize = 64;
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     client.process.wait_stderr("onnected to Fabric API");
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let run = json!({"pattern_name": "ai", "input_text": "x"});

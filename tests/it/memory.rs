@@ -314,6 +314,5 @@ fn a_small_address_space_is_enough() {
             expect::success(Era::MODERN, &client.answer(&id)["result"]);
         }
     }
-    client.close_stdin();
-    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    client.end(DEADLINE);
 }

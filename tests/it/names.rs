@@ -7,14 +7,8 @@ use crate::support::fabric::FakeFabric;
 use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::{Caller, Era, extended};
-
-fn ready() -> (FakeFabric, Stdio) {
-    let fabric = FakeFabric::start();
-    let client = Stdio::ready(&fabric);
-    (fabric, client)
-}
 
 /// Fails unless the run is refused and the error says all of this.
 #[track_caller]

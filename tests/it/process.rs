@@ -10,7 +10,7 @@ use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::folder::TempFolder;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step};
-use crate::support::stdio::{Stdio, deaf, with_meta};
+use crate::support::stdio::{Stdio, deaf, ready, with_meta};
 use crate::support::{Caller, DEADLINE, Era, poll, scaled};
 
 /// The protocol's 2 s after the end of input, plus time to start and end a process.
@@ -28,8 +28,7 @@ fn the_end_of_input_ends_the_process() {
     let mut never_spoken = Stdio::start(Program::with(&fabric));
     let mut idle = Stdio::ready(&fabric);
     for client in [&mut never_spoken, &mut idle] {
-        client.close_stdin();
-        assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
+        client.end(scaled(ENDS_WITHIN));
         assert_eq!(client.rest(), Vec::<Value>::new());
     }
 }
@@ -42,14 +41,12 @@ fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
         Reply::sse().content("x").gate(),
         Reply::sse().gate(),
     ] {
-        let fabric = FakeFabric::start();
-        let mut client = Stdio::ready(&fabric);
+        let (fabric, mut client) = ready();
         fabric.once_run(reply);
         client.begin_call("fabric_run_pattern", run(), None);
         fabric.wait_requests("POST /chat", 1);
         let begun = Instant::now();
-        client.close_stdin();
-        assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
+        client.end(scaled(ENDS_WITHIN));
         times.push(begun.elapsed());
         fabric.wait_closed(DEADLINE);
         fabric.expect_chats(1);
@@ -124,8 +121,7 @@ fn a_closed_stderr_changes_nothing() {
     for _ in 0..20 {
         client.success("fabric_list_strategies", json!({}));
     }
-    client.close_stdin();
-    assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
+    client.end(scaled(ENDS_WITHIN));
 }
 
 #[test]
@@ -145,8 +141,7 @@ fn an_unread_stderr_blocks_nothing() {
         );
     }
     client.success("fabric_run_pattern", run());
-    client.close_stdin();
-    assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
+    client.end(scaled(ENDS_WITHIN));
 }
 
 #[test]
@@ -187,8 +182,7 @@ fn stdout_carries_nothing_but_messages_at_any_log_level() {
         let mut client = Stdio::speaking(Era::R2025_11_25, program);
         client.call("fabric_list_patterns", json!({}));
         client.expect_nothing_else();
-        client.close_stdin();
-        assert_eq!(client.wait_exit(scaled(ENDS_WITHIN)).code(), Some(0));
+        client.end(scaled(ENDS_WITHIN));
         assert_eq!(client.rest(), Vec::<Value>::new());
     }
 }
@@ -197,8 +191,7 @@ fn stdout_carries_nothing_but_messages_at_any_log_level() {
 #[test]
 fn a_signal_ends_an_idle_server_with_0() {
     for name in ["TERM", "INT"] {
-        let fabric = FakeFabric::start();
-        let mut client = Stdio::ready(&fabric);
+        let (_fabric, mut client) = ready();
         client.process.signal(name);
         assert_eq!(client.wait_exit(DEADLINE).code(), Some(0), "SIG{name}");
     }
@@ -207,8 +200,7 @@ fn a_signal_ends_an_idle_server_with_0() {
 #[cfg(unix)]
 #[test]
 fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     fabric.once_run(Reply::sse().content("done").gate().complete());
     let id = client.begin_call("fabric_run_pattern", run(), None);
     fabric.wait_held(1);

@@ -13,15 +13,10 @@ use crate::support::fabric::FakeFabric;
 use crate::support::http::{Events, Http, HttpServer};
 use crate::support::process::{Process, Program};
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::ready;
 use crate::support::transports::{Wire, serve};
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, Era, expect, poll};
-
-fn run() -> Value {
-    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": "x", "stream": true},
-           "_meta": {"progressToken": 1}})
-}
+use crate::support::{Caller, DEADLINE, Era, expect, poll, run_arguments, run_params};
 
 /// The answer at the end of a stream.
 #[track_caller]
@@ -69,7 +64,7 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     }
     let mut client = Streamable::to(&server, Era::MODERN, None);
     fabric.once_run(Reply::gated(&["one ", "two"]));
-    let message = client.message("tools/call", run());
+    let message = client.message("tools/call", run_params(json!(1)));
     let running = client.stream(&message);
     fabric.wait_held(1);
     // Each has begun a request, so none is idle.
@@ -95,7 +90,7 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     });
     assert!(recovered.is_some(), "connections that were left stay open");
     let mut again = Streamable::to(&server, Era::MODERN, None);
-    again.success("fabric_run_pattern", run()["arguments"].clone());
+    again.success("fabric_run_pattern", run_arguments("x"));
     let log = server.process.stderr();
     assert_eq!(log.matches("cannot accept connections").count(), 1);
     server.process.signal("TERM");
@@ -106,8 +101,7 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
 #[cfg(target_os = "linux")]
 #[test]
 fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     client.process.wait_stderr("onnected to Fabric API");
     if !client.process.limit("--nofile=3:") {
         return;
@@ -115,7 +109,7 @@ fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
     fabric.close_connections();
     for tool in ["fabric_list_strategies", "fabric_run_pattern"] {
         let is_run = tool == "fabric_run_pattern";
-        let run = run()["arguments"].take();
+        let run = run_arguments("x");
         let arguments = if is_run { run } else { json!({}) };
         // It is not Fabric's fault.
         let said = client.failure(tool, arguments, "fabric-api-unavailable");
@@ -124,8 +118,7 @@ fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
     assert_eq!(client.result("ping", Value::Null), json!({}));
     client.process.limit("--nofile=100:");
     client.success("fabric_list_strategies", json!({}));
-    client.close_stdin();
-    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    client.end(DEADLINE);
 }
 
 /// Limits the process's memory so that small allocations succeed, but not the stack of another thread.
@@ -143,15 +136,16 @@ fn starve(process: &Process) -> bool {
 #[cfg(target_os = "linux")]
 #[test]
 fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     client.process.wait_stderr("onnected to Fabric API");
     if !starve(&client.process) {
         return;
     }
     // The stack of an ended thread can be reused: one run may continue, the others wait for it or are refused.
     fabric.on_run(Reply::sse().content("x").gate().complete());
-    let ids: Vec<Value> = (0..5).map(|_| client.begin("tools/call", run())).collect();
+    let ids: Vec<Value> = (0..5)
+        .map(|_| client.begin("tools/call", run_params(json!(1))))
+        .collect();
     let last = client.answer(&ids[4])["result"].take();
     expect::failure(Era::NEWEST_LEGACY, &last, "too-many-requests");
     assert_eq!(client.result("ping", Value::Null), json!({}));
@@ -168,9 +162,8 @@ fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
         }
     }
     client.process.limit("--as=unlimited:");
-    client.success("fabric_run_pattern", run()["arguments"].clone());
-    client.close_stdin();
-    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    client.success("fabric_run_pattern", run_arguments("x"));
+    client.end(DEADLINE);
 }
 
 #[cfg(target_os = "linux")]
@@ -189,5 +182,5 @@ fn no_memory_for_a_connections_thread_costs_that_connection() {
     client.success("fabric_list_strategies", json!({}));
     server.process.limit("--as=unlimited:");
     let mut again = Streamable::to(&server, Era::MODERN, None);
-    again.success("fabric_run_pattern", run()["arguments"].clone());
+    again.success("fabric_run_pattern", run_arguments("x"));
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::DEADLINE;
+use crate::support::expect::contains;
 use crate::support::folder::TempFolder;
 use crate::support::process::Program;
 
@@ -168,8 +169,7 @@ fn nginx_and_caddy_take_their_lines() {
         match run(program).or_else(|_| run(&format!("/usr/sbin/{program}"))) {
             Ok(output) => {
                 let all = [output.stdout, output.stderr].concat();
-                let all = String::from_utf8_lossy(&all).into_owned();
-                assert!(all.contains(said), "{all}");
+                contains(String::from_utf8_lossy(&all).into_owned(), [said]);
             }
             Err(_) => eprintln!("skipped: {program} is not on this machine"),
         }

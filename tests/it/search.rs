@@ -6,7 +6,7 @@ use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::{Caller, ERAS, Era};
 
 fn search(client: &mut Stdio, query: &str) -> Value {
@@ -35,8 +35,7 @@ fn matches_have_a_purpose_in_every_revision() {
 
 #[test]
 fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     // Only the list that the start-up log line needs; the search also reads texts.
     // A client that only connects costs no more.
     assert_eq!(fabric.routes(), ["GET /patterns/names"]);
@@ -65,8 +64,7 @@ fn without_texts_names_are_searched_and_a_warning_says_so() {
 
 #[test]
 fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (_fabric, mut client) = ready();
     let found = client.call("fabric_list_patterns", json!({"query": "zzqqxw wwwqq"}));
     let data = expect::success(Era::NEWEST_LEGACY, &found);
     expect::includes(&data, json!({"matches": []}));
@@ -78,8 +76,7 @@ fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
 
 #[test]
 fn a_weak_match_is_said_to_be_one() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (_fabric, mut client) = ready();
     let found = search(&mut client, "book a flight and a hotel to read a letter in");
     assert!(!names(&found).is_empty(), "{found}");
     let warning = found["warnings"][0].as_str().unwrap();
@@ -111,8 +108,7 @@ fn denied_patterns_are_not_recommended() {
 
 #[test]
 fn ten_come_with_the_variables_that_they_need() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let found = search(&mut client, "write a letter");
     let expected = json!({
         "name": "write_letter",

@@ -7,14 +7,10 @@ use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::{Reply, Step, content, line};
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
-use crate::support::{ERAS, Era};
-
-fn run(input: &str) -> Value {
-    json!({"pattern_name": "summarize", "input_text": input, "stream": true})
-}
+use crate::support::{ERAS, Era, run_arguments as run};
 
 fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"]
@@ -132,8 +128,7 @@ fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_s
 
 #[test]
 fn without_stream_progress_has_no_text_and_no_chunk_is_logged() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (_fabric, mut client) = ready();
     client.result("logging/setLevel", json!({"level": "debug"}));
     let arguments = json!({"pattern_name": "ai", "input_text": "x", "stream": false});
     let id = client.begin_call("fabric_run_pattern", arguments, Some(json!("p")));
@@ -146,8 +141,7 @@ fn without_stream_progress_has_no_text_and_no_chunk_is_logged() {
 
 #[test]
 fn a_missing_format_is_filled_in_when_chunks_are_relayed() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let bare = Reply::sse().event(json!({"type": "content", "content": "bare"}));
     fabric.on_run(bare.gate().complete());
     let id = client.begin_call("fabric_run_pattern", run("x"), None);
@@ -161,8 +155,7 @@ fn a_missing_format_is_filled_in_when_chunks_are_relayed() {
 #[test]
 fn a_flood_becomes_few_messages_and_loses_nothing() {
     const EVENTS: usize = 20_000;
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let events = Reply::sse().step(Step::Repeat(line(&content("ab ")), EVENTS));
     fabric.on_run(events.complete().in_one());
     let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("flood")));
@@ -177,8 +170,7 @@ fn a_flood_becomes_few_messages_and_loses_nothing() {
 
 #[test]
 fn progress_always_grows() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let texts: Vec<String> = (0..200).map(|n| format!("{n} ä ")).collect();
     let each: Vec<&str> = texts.iter().map(String::as_str).collect();
     fabric.on_run(Reply::run(&each));
@@ -196,8 +188,7 @@ fn progress_always_grows() {
 
 #[test]
 fn two_streams_keep_their_tokens_apart() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     fabric.once_run(Reply::gated(&["a1", "a2"]));
     let first = client.begin_call("fabric_run_pattern", run("a"), Some(json!(1)));
     assert_eq!(client.next_progress_text(), "a1");

@@ -7,7 +7,7 @@ use crate::support::fabric::{FakeFabric, Request};
 use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::transports::{self, EACH};
 use crate::support::{Caller, Era, extended, names};
 
@@ -106,8 +106,7 @@ fn no_attack_is_rendered_as_a_prompt() {
 
 #[test]
 fn ordinary_runs_cost_no_extra_request_and_others_one() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let (code, json) = ("fn f() { g({{}}) }", r#"{"a": {"b": {}}}"#);
     let variables = json!({"lang_code": json, "other": "{"});
     let chat = "POST /chat";

@@ -6,7 +6,7 @@ use crate::support::expect::contains;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::transports::{self, EACH};
 use crate::support::{Caller, Era, extended};
 
@@ -20,8 +20,7 @@ fn run(more: Value) -> Value {
 
 #[test]
 fn thinking_is_left_out_wherever_fabric_cuts_it() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let cuts = (1..OUTPUT.len()).filter(|&at| OUTPUT.is_char_boundary(at));
     let cut = cuts.map(|at| Reply::run(&[&OUTPUT[..at], &OUTPUT[at..]]));
     for reply in cut.chain([Reply::run(&[OUTPUT]).dripped()]) {
@@ -80,8 +79,7 @@ fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
         let result = client.call("fabric_run_pattern", arguments);
         let got = &result["structuredContent"];
         assert_eq!(got["output_text"], text);
-        let warnings = got["warnings"].to_string();
-        assert!(warnings.contains(warning), "{output}: {warnings}");
+        contains(got["warnings"].to_string(), [warning]);
     }
     // What had arrived is not lost, and the call decides.
     fabric.once_run(Reply::sse().content("<think>hm").cut());
@@ -95,8 +93,7 @@ fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
 
 #[test]
 fn context_length_and_search_location_are_what_fabric_calls_them() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let arguments =
         run(json!({"context_length": 32768, "search": true, "search_location": "Europe/Berlin"}));
     client.call("fabric_run_pattern", arguments);

@@ -2,19 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::support::expect;
+use crate::support::expect::{self, contains};
 use crate::support::fabric::FakeFabric;
 use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::{Caller, DEADLINE, ERAS, Era};
-
-fn ready() -> (FakeFabric, Stdio) {
-    let fabric = FakeFabric::start();
-    let client = Stdio::ready(&fabric);
-    (fabric, client)
-}
 
 #[test]
 fn every_tool_answers_in_every_revision() {
@@ -69,8 +63,7 @@ fn patterns_are_sorted_and_can_be_searched() {
         assert_eq!(list(json!({})), json!([]));
     }
     let none = client.success("fabric_list_patterns", json!({}));
-    let warning = none["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("`fabric --updatepatterns`"), "{warning}");
+    contains(&none["warnings"][0], ["`fabric --updatepatterns`"]);
 }
 
 #[test]
@@ -290,8 +283,7 @@ fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
     let start = details(json!({}));
     assert_eq!(start["system_prompt"], "é".repeat(8000));
     expect::includes(&start, json!({"total_chars": 8008, "next_offset": 8000}));
-    let warning = start["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("again with offset 8000"), "{warning}");
+    contains(&start["warnings"][0], ["again with offset 8000"]);
     let rest = details(json!({"offset": 8000}));
     let end = json!({"system_prompt": "the rest", "total_chars": 8008});
     expect::includes(&rest, end);

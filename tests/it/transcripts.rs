@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::faults::table::{API_ERROR, INTERNAL, UNAUTHORIZED, UNAVAILABLE};
-use crate::support::expect;
+use crate::support::expect::{self, contains};
 use crate::support::fabric::{FakeFabric, Request};
 use crate::support::fixtures::HOST_PATH;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::transports::{self, EACH};
 use crate::support::{Caller, DEADLINE, Era, extended};
 
@@ -47,8 +47,7 @@ fn the_text_arrives_over_every_transport_and_fabric_gets_our_url() {
 
 #[test]
 fn title_and_description_are_left_out_where_fabric_has_none() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     for reply in [
         json!({"transcript": "said", "title": ID}),
         json!({"transcript": "said", "videoId": ID, "title": "", "description": ""}),
@@ -99,8 +98,7 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
         }
         client.success(TOOL, video());
     }
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     for (reply, ..) in &rows {
         fabric.once(ROUTE, reply.clone());
         client.call(TOOL, video());
@@ -125,8 +123,7 @@ fn a_part_of_a_long_transcript_says_where_the_next_begins() {
     let first = part(0, 2);
     let expected = json!({"transcript": "añ", "total_chars": 3, "next_offset": 2});
     expect::includes(&first, expected);
-    let warning = first["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("offset 2"), "{warning}");
+    contains(&first["warnings"][0], ["offset 2"]);
     let rest = json!({"transcript": "b", "video_id": ID, "total_chars": 3});
     assert_eq!(part(2, 2), rest);
     assert_eq!(part(0, 3), json!({"transcript": "añb", "video_id": ID}));

@@ -13,7 +13,7 @@ use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::transports::{EACH, Wire, client, serve};
 use crate::support::web::{Sse, Streamable};
-use crate::support::{Era, poll, scaled};
+use crate::support::{Era, poll, run_params, scaled};
 
 /// The protocol's 2 s, or the drain timeout below, plus the needs of a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
@@ -26,11 +26,6 @@ fn flood() -> Reply {
         .complete()
 }
 
-fn run() -> Value {
-    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": "x", "stream": true},
-           "_meta": {"progressToken": 1}})
-}
-
 #[test]
 fn the_end_of_input_and_a_signal_end_it_although_its_output_is_unread() {
     let ends: [fn(&mut Stdio); 2] = [Stdio::close_stdin, |client| client.process.signal("TERM")];
@@ -39,7 +34,7 @@ fn the_end_of_input_and_a_signal_end_it_although_its_output_is_unread() {
         fabric.once_run(flood());
         let program = Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.3");
         let mut client = Stdio::start(program.stdout(Output::Unread));
-        let params = with_meta(run());
+        let params = with_meta(run_params(json!(1)));
         client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
         fabric.wait_requests("POST /chat", 1);
         end(&mut client);
@@ -59,12 +54,12 @@ fn a_reader_that_stopped_holds_up_neither_others_nor_the_end() {
         let slow: Box<dyn Any> = match wire {
             Wire::Sse => {
                 let mut slow = Sse::to(&server, *era, None);
-                slow.begin("tools/call", run());
+                slow.begin("tools/call", run_params(json!(1)));
                 Box::new(slow)
             }
             _ => {
                 let mut slow = Streamable::to(&server, *era, None);
-                let message = slow.message("tools/call", run());
+                let message = slow.message("tools/call", run_params(json!(1)));
                 Box::new(slow.send_apart(&message))
             }
         };
@@ -127,7 +122,7 @@ fn a_slow_reader_loses_progress_and_never_its_answer() {
     let pieces = Step::Repeat(line(&content(&piece)), 2_000);
     fabric.once_run(Reply::sse().step(pieces).complete());
     let (mut slow, ..) = two_clients(&fabric);
-    let id = slow.begin("tools/call", run());
+    let id = slow.begin("tools/call", run_params(json!(1)));
     // The run ends although nothing is read meanwhile.
     slow.server.process.wait_stderr("tool=fabric_run_pattern");
     let answer = slow.answer(&id);

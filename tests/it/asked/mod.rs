@@ -8,15 +8,13 @@
 use serde_json::{Value, json};
 
 use crate::support::Caller;
-use crate::support::fabric::FakeFabric;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::ready;
 
 const RUN: &str = "fabric_run_pattern";
 
 #[test]
 fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     client.result("prompts/list", json!({}));
     client.success("fabric_list_models", json!({}));
     client.result("prompts/get", json!({"name": "Extract Wisdom"}));
@@ -121,8 +119,7 @@ fn corrected(mut call: Value, said: &str) -> Value {
 
 #[test]
 fn short_inputs_that_are_the_text_itself_are_run() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let mut refused = Vec::new();
     for input in include_str!("inputs.tsv").lines() {
         let input = input.replace("\\n", "\n");

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
-use crate::support::stdio::Stdio;
+use crate::support::stdio::{Stdio, ready};
 use crate::support::{Caller, ERAS};
 
 /// If set, the stored copies are overwritten.
@@ -98,8 +98,7 @@ fn stable(result: &Value, fabric: &FakeFabric) -> Value {
 
 #[test]
 fn tools_keep_their_schemas_and_results() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
     let listed = client.result("tools/list", json!({}));
     let tools = listed["tools"].as_array().unwrap();
     let names: BTreeSet<String> = tools

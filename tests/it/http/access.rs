@@ -146,8 +146,7 @@ fn each_role_may_do_what_it_says() {
 /// The last event of a stream whose token was taken away.
 #[track_caller]
 fn expect_revocation(events: &mut Events) {
-    let last = events.next_json().to_string();
-    assert!(last.contains("Your token was removed"), "{last}");
+    contains(events.next_json().to_string(), ["Your token was removed"]);
     assert!(events.next().unwrap().is_none());
 }
 

@@ -20,6 +20,7 @@ use crate::support::Era;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Answer, Events, Http, HttpServer};
 use crate::support::process::Program;
+use crate::support::run_params as run;
 use crate::support::stdio::{initialize_params, with_meta};
 
 /// Headers of every POST.
@@ -174,11 +175,6 @@ impl<'s> WebSession<'s> {
 }
 
 /// A streaming run.
-fn run(token: Value) -> Value {
-    let arguments = json!({"pattern_name": "summarize", "input_text": "x", "stream": true});
-    json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": {"progressToken": token}})
-}
-
 pub(crate) fn list_patterns() -> Value {
     json!({"name": "fabric_list_patterns", "arguments": {}})
 }

@@ -148,6 +148,17 @@ pub(crate) fn names(list: &Value) -> Vec<&str> {
     items.map(|item| item["name"].as_str().unwrap()).collect()
 }
 
+/// The arguments of a run that streams.
+pub(crate) fn run_arguments(input: &str) -> Value {
+    json!({"pattern_name": "summarize", "input_text": input, "stream": true})
+}
+
+/// The params of such a run that tells its progress under `token`.
+pub(crate) fn run_params(token: Value) -> Value {
+    let arguments = run_arguments("x");
+    json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": {"progressToken": token}})
+}
+
 /// `object` with the members of `more`.
 pub(crate) fn extended(mut object: Value, more: Value) -> Value {
     let (Value::Object(members), Value::Object(more)) = (&mut object, more) else {

@@ -31,6 +31,13 @@ pub(crate) struct Stdio {
     answers: VecDeque<Value>,
 }
 
+/// A Fabric, and the binary in front of it: [`Stdio::ready`].
+pub(crate) fn ready() -> (FakeFabric, Stdio) {
+    let fabric = FakeFabric::start();
+    let client = Stdio::ready(&fabric);
+    (fabric, client)
+}
+
 impl Stdio {
     /// Starts the binary in front of this Fabric with the newest legacy revision. Waits for the start-up check, so that
     /// its requests do not interfere.
@@ -272,6 +279,13 @@ impl Stdio {
     /// Closes the server's input.
     pub(crate) fn close_stdin(&mut self) {
         drop(self.process.stdin.take());
+    }
+
+    /// Ends its input. The process must then end well within `limit`.
+    #[track_caller]
+    pub(crate) fn end(&mut self, limit: Duration) {
+        self.close_stdin();
+        assert_eq!(self.wait_exit(limit).code(), Some(0));
     }
 
     /// Waits for the server's end.
