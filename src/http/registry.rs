@@ -4,10 +4,10 @@
 //!   Idle ──▶ Request ──▶ Response ──▶ Idle … Over        any but those with an admitted request ──▶ Evicted
 //! ```
 //! Only a connection whose admitted request is being served is safe. Of the others, one is closed to make room: the
-//! oldest of who has most connections, the caller of its last request or, before the first, the network. Age counts from
-//! the connection's start or its last admitted request. So a peer that is silent, sends or reads slowly, or is refused
-//! again and again keeps nobody out. How many are admitted is
-//! up to the accounts that pay for them; [`HTTP_RESERVE`] more places remain even then, so that probes always get one.
+//! oldest of the owner who has most. The owner of a connection is the caller of its last request or, before the first, its
+//! network. Age counts from the connection's start or its last admitted request. So a peer that is silent, sends or reads
+//! slowly, or is refused again and again keeps nobody out. How many are admitted is up to the accounts that pay for them;
+//! [`HTTP_RESERVE`] more places remain even then, so that probes always get one.
 //!
 //! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the
 //! handler).

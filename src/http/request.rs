@@ -246,7 +246,7 @@ impl Head {
             }
             (_, (Some(coding), None)) if coding.eq_ignore_ascii_case("chunked") => {
                 if !modern {
-                    return bad("HTTP/1.0 has no Transfer-Encoding.");
+                    return bad("A request of HTTP/1.0 must have no Transfer-Encoding.");
                 }
                 Framing::Chunked
             }
@@ -259,7 +259,7 @@ impl Head {
             ((Some(length), None), _) if is_number(length) => {
                 Framing::Length(length.parse().unwrap_or(u64::MAX))
             }
-            _ => return bad("A request has at most one Content-Length, made of digits."),
+            _ => return bad("A request must have at most one Content-Length, made of digits."),
         })
     }
 }
@@ -323,7 +323,7 @@ fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>)
         .iter()
         .all(|b| matches!(b, b'\t' | b' '..=b'~' | 0x80..))
     {
-        return bad("A header's value holds no control characters.");
+        return bad("The value of a header must have no control characters.");
     }
     let value_start = start + line.len() - value.trim_ascii_start().len();
     Ok((

@@ -68,7 +68,7 @@ const INITIALIZE: &[u8] =
 const TOKEN: &str = "refuses the token in FABRIC_MCP_AUTH_TOKEN or --auth-token-file, or got \
     none. Put the token that you were given for this server there, then start the client again.";
 const ENDED: &str = "has ended this session. Start the client again, or restart this server from within the client.";
-const FAILED: &str = "failed, or did not answer a proxy in front of it. Its own log says why. A \
+const FAILED: &str = "failed, or a proxy in front of it got no answer. Its own log says why. A \
     run that had begun may go on, so look with fabric_get_run before you start it again.";
 const NO_SERVER: &str = "does not answer as an MCP server. Check the URL of --connect, https or \
     http, and its path: that of fabric-mcp is /mcp. A redirect is not followed, because the token \

@@ -41,7 +41,7 @@ fn read<'a>(
 /// Lets calls and runs finish within `limit`. The others are stopped then, and answered so.
 fn drain(backend: &Backend, limit: Duration) {
     if !backend.accounts.wait_idle(limit) {
-        log::warn!("calls still run after the drain timeout: they are stopped");
+        log::warn!("calls that still run after the drain timeout are stopped");
         backend.runs.interrupt_all();
         backend.accounts.abort();
         backend.accounts.wait_idle(ABORT_GRACE);

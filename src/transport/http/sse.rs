@@ -31,7 +31,7 @@ const MESSAGES: &str = "/message";
 const SESSION_ID: &str = "sessionId";
 /// What is answered to a message without one.
 const NO_SESSION: &str =
-    "There is no such session: it lives as long as the stream it was opened with.";
+    "There is no such session: it ends with the stream that opened it. Open a new stream.";
 
 /// The two endpoints, and for each session who opened it, and its pipe.
 #[derive(Default)]
