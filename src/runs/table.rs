@@ -373,8 +373,8 @@ impl Runs {
         }
     }
 
-    /// The caller's run of that id; `None` if it is unknown, expired or another caller's. Ownership is checked here and
-    /// nowhere else.
+    /// The caller's run of that id; `None` if it is unknown, expired or another caller's. Ownership is checked here and in
+    /// [`Runs::list`].
     pub(crate) fn find(&self, id: &str, caller: &Identity) -> Option<Run> {
         let id = RunId::parse(id)?;
         let known = |entry: &RunEntry| (entry.run.clone(), entry.age);
