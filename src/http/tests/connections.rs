@@ -201,6 +201,25 @@ fn errors_of_accept_are_waited_out() {
 }
 
 #[test]
+fn a_thread_whose_connection_is_over_serves_another() {
+    let (serves, who) = sync_channel(1);
+    let server = server(HttpLimits::default(), move |exchange| {
+        serves.send(thread::current().id()).unwrap();
+        echo(exchange);
+    });
+    let (begun, mut seen) = (Instant::now(), Vec::new());
+    loop {
+        works(&server);
+        let thread = who.recv_timeout(PATIENCE).unwrap();
+        if seen.contains(&thread) {
+            break;
+        }
+        seen.push(thread);
+        assert!(begun.elapsed() < PATIENCE, "{seen:?}");
+    }
+}
+
+#[test]
 fn a_thread_that_cannot_be_had_costs_one_connection() {
     // More address space than exists.
     let limits = HttpLimits {
