@@ -299,6 +299,14 @@ pub(crate) fn write_member<T: Serialize + ?Sized>(out: &mut Json, name: &str, va
     write_json(write_name(out, name), value);
 }
 
+/// Appends an item to the list that is open in `out`.
+pub(crate) fn write_item(out: &mut Json, value: &impl Serialize) {
+    if out.bytes.last() != Some(&b'[') {
+        out.extend(b",");
+    }
+    write_json(out, value);
+}
+
 /// The length of `text` as a JSON string, in bytes.
 pub(crate) fn string_len(text: &str) -> usize {
     let escaped = |byte: u8| match byte {

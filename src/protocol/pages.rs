@@ -6,6 +6,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::answer::{Refusal, ResultWriter};
+use super::jsonrpc;
 use super::node::{Node, Params};
 
 /// Entries on one page.
@@ -61,7 +62,16 @@ impl Cursor {
     ) -> Result<(), Refusal> {
         let (range, next) = self.page(items.len())?;
         let page = items.skip(range.start).take(range.len());
-        result.field(name, &Vec::from_iter(page.filter_map(entry)));
+        let out = result.key(name);
+        out.extend(b"[");
+        // One after the other: all entries at once take several times the memory of what is written, which alone is charged.
+        for entry in page.filter_map(entry) {
+            jsonrpc::write_item(out, &entry);
+            if out.is_cut {
+                break;
+            }
+        }
+        out.extend(b"]");
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }
@@ -81,7 +91,10 @@ fn bad() -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use super::super::revision::Revision;
     use super::*;
+    use serde::Serializer;
+    use std::cell::Cell;
 
     #[test]
     fn a_list_is_one_page_up_to_the_limit() {
@@ -93,5 +106,23 @@ mod tests {
         let found = next.page(PAGE_SIZE + 1).unwrap();
         assert_eq!(found, (PAGE_SIZE..PAGE_SIZE + 1, None));
         assert!(next.page(PAGE_SIZE).is_err());
+    }
+
+    #[test]
+    fn an_entry_is_made_once_the_one_before_is_written() {
+        struct Counted<'c>(&'c Cell<usize>);
+        impl Serialize for Counted<'_> {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                self.0.set(self.0.get() + 1);
+                to.serialize_u64(self.0.get() as u64)
+            }
+        }
+        let (mut result, written) = (ResultWriter::body(Revision::NEWEST_LEGACY), Cell::new(0));
+        let entry = |at| {
+            assert_eq!(written.get(), at);
+            Some(Counted(&written))
+        };
+        Cursor(0).write(&mut result, "all", 0..3, entry).unwrap();
+        assert_eq!(result.end_body(), br#"{"all":[1,2,3]}"#);
     }
 }
