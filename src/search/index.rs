@@ -102,6 +102,8 @@ pub(crate) struct Index {
     postings: Vec<Postings>,
     /// Names, sentences, requests: whose each is, and the sum of its words' squared weights.
     texts: Vec<(u16, f32)>,
+    /// Of words that were added: most come often, and finding a stem takes longest. Empty once the index is built.
+    stems: HashMap<String, String>,
 }
 
 /// Where a term occurs.
@@ -159,7 +161,11 @@ impl Index {
             said.retain(says_something);
         }
         let length = said.len() as f32;
-        let stems: Vec<String> = said.iter().map(|word| stem(word)).collect();
+        let stem = |word: &String| {
+            let known = self.stems.entry(word.clone());
+            known.or_insert_with(|| stem(word)).clone()
+        };
+        let stems: Vec<String> = said.iter().map(stem).collect();
         let says_more = !stems.iter().all(|stem| language.verbs.contains(stem));
         for (word, stem) in said.iter().zip(&stems) {
             let is_verb = language.verbs.contains(stem);
@@ -212,6 +218,7 @@ impl Index {
 
     /// Weighs terms by how few patterns have them, and texts by their terms.
     fn weigh(&mut self) {
+        self.stems = HashMap::new();
         let all = self.patterns.len() as f32;
         for postings in &mut self.postings {
             let share = postings.patterns.len() as f32 / all;
