@@ -178,9 +178,7 @@ fn parsed(body: &[u8]) -> Value {
 /// # Errors
 /// The caller disconnected, which like in Fabric ends the run.
 fn chat(mut exchange: Exchange<'_>, chat: &Value) -> io::Result<()> {
-    let headers = [("Content-Type", "text/readystream")];
     let mut stream = exchange.responder();
-    stream.open(&headers);
     let mut send = |event: Value| stream.event(&[event.to_string().as_bytes()]);
     let prompt = &chat["prompts"][0];
     let pause = match field(prompt, "model").eq_ignore_ascii_case(INSTANT) {
@@ -310,7 +308,7 @@ mod tests {
         let body = json!({"prompts": [prompt], "language": "", "temperature": 0.7, "topP": 0.9, "search": false});
         let (status, head, body) = ask(demo, "POST /chat", &body.to_string());
         assert_eq!(status, 200, "{head}");
-        assert!(head.contains("\r\nContent-Type: text/readystream\r\n"));
+        assert!(head.contains("\r\nContent-Type: text/event-stream\r\n"));
         body
     }
 

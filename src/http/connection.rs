@@ -12,7 +12,7 @@ use crate::sync::lock;
 
 use super::Handler;
 use super::registry::{ConnectionPhase, Lease};
-use super::request::{self, Framing, Head, Rejection};
+use super::request::{self, Head, Rejection};
 use super::responder::Responder;
 use super::socket::Connection;
 
@@ -55,8 +55,7 @@ fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
     let message = format!("{}: answered {status}: {text}", connection.slot().peer);
     logging::debug(module_path!(), message);
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
-    // What follows is not read, however much it is. The answer is in HTTP/1.1, whatever the request was.
-    connection.body = Framing::Chunked;
+    // The answer is in HTTP/1.1, whatever the request was, and says that the connection closes.
     let head = &Head::empty();
     let exchange = Exchange { head, connection };
     exchange.respond(status, &headers, &[text.as_bytes(), b"\n"]);

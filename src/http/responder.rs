@@ -156,24 +156,16 @@ impl Responder {
         }
     }
 
-    /// Begins a stream, if the client accepts one. False if there is none.
+    /// Begins a stream, if the client accepts one, and sends its head at once. False if there is none.
     pub(crate) fn stream(&mut self) -> bool {
-        if self.accepts.events {
-            self.open(&STREAM);
+        if self.accepts.events && self.state == ResponderState::Undecided {
+            // An HTTP/1.0 client sees the end of a stream by the end of the connection.
+            self.close |= self.version != (1, 1) || self.slot.registry.draining();
+            self.state = ResponderState::Streaming;
+            // A stream that fails is gone.
+            let _ = self.write_head(200, &STREAM, None);
         }
         self.state == ResponderState::Streaming
-    }
-
-    /// Begins a stream with these headers, which must name the `Content-Type`, and sends its head at once.
-    pub(crate) fn open(&mut self, headers: &[(&str, &str)]) {
-        if self.state != ResponderState::Undecided {
-            return;
-        }
-        // An HTTP/1.0 client sees the end of a stream by the end of the connection.
-        self.close |= self.version != (1, 1) || self.slot.registry.draining();
-        self.state = ResponderState::Streaming;
-        // A stream that fails is gone.
-        let _ = self.write_head(200, headers, None);
     }
 
     /// Writes the head, and the body if it is known.
