@@ -34,7 +34,6 @@ mod logging;
 mod metrics;
 mod os;
 mod protocol;
-mod rate;
 mod runs;
 mod search;
 mod server;

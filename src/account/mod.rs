@@ -11,6 +11,8 @@
 //! less than one for each seat, seats hold nothing. The next free place goes to the waiting caller who holds least, and of
 //! several to the first in the queue. A caller's other calls then go to its end, so that many of them delay nobody for long.
 
+mod rate;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,9 +22,9 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::os::heap;
-use crate::rate::Rate;
 use crate::sync::{Finally, lock, read, write};
 use crate::table::table;
+use rate::Rate;
 
 /// Amounts of bytes are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
 const PAGE: usize = 4 << 10;
