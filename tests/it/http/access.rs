@@ -88,6 +88,17 @@ fn wait_status(server: &HttpServer, letter: char, status: u16) {
 }
 
 #[test]
+fn a_seat_with_little_memory_is_told_at_the_start() {
+    let fabric = FakeFabric::start();
+    let file = File::new("seats", &[ALICE, BOB]);
+    let server = HttpServer::start(file.program(&fabric).flags("--max-memory 32"));
+    server.process.wait_stderr(
+        "2 callers at once can be sure of only 4 MiB of memory each, too little for a large input \
+         or output: raise --max-memory to 64 MiB or more",
+    );
+}
+
+#[test]
 fn each_role_may_do_what_it_says() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::run(&["one"]));
