@@ -331,9 +331,10 @@ fn detached(program: &OsStr) -> Command {
 /// The helper with this command, without our secrets, which a pattern can have shown, and with installers' folders on its
 /// PATH, where Fabric looks for yt-dlp. It writes the command's process to stdout, and the command's output to stderr.
 fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
-    // On Linux the program's file may have been replaced in the meantime; and a kill by name then spares the helper.
+    // On Linux the program's file may have been replaced in the meantime; and a kill by name then spares the helper. On
+    // Windows this would be a file below the root of the current drive, where others may make one.
     let mut own = PathBuf::from("/proc/self/exe");
-    if !own.exists() {
+    if cfg!(windows) || !own.exists() {
         own = env::current_exe()?;
     }
     let mut command = detached(own.as_os_str());
