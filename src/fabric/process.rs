@@ -347,6 +347,10 @@ fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
     if let Ok(path) = env::join_paths(folders()) {
         command.env("PATH", path);
     }
+    // Fabric reads its strategies below it on Windows too, which does not set it.
+    if let Some(home) = env::home_dir() {
+        command.env("HOME", home);
+    }
     command.arg(HELPER).arg(program).args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(Stdio::piped()).spawn()

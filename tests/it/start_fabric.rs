@@ -202,6 +202,23 @@ fn the_check_says_what_was_started() {
 }
 
 #[test]
+fn it_is_told_its_home_where_the_system_does_not() {
+    let folder = machine(
+        "start-home",
+        "fabric",
+        "echo v1.4.470",
+        "env > ${0%/*}/env; SERVE",
+    );
+    let flag = format!("--start-fabric={}", folder.path("bin/fabric").display());
+    let homeless = Program::new([&*flag, "--check"]).env("PATH", "/usr/bin:/bin");
+    homeless
+        .run(DEADLINE)
+        .expect_stdout("key             accepted");
+    let env = fs::read_to_string(folder.path("bin/env")).unwrap();
+    assert!(env.lines().any(|line| line.starts_with("HOME=/")), "{env}");
+}
+
+#[test]
 fn what_polls_starts_nothing_and_the_server_is_ready() {
     let folder = usual("start-polls");
     let server = HttpServer::start(program(&folder));
