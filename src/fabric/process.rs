@@ -8,7 +8,7 @@
 //!   this process ── pipe ──▶ helper (this program again) ──▶ fabric --serve
 //! ```
 //! The helper kills Fabric when the pipe closes, which the system sees to however this process ends: nothing is left
-//! behind, not after `kill -9` either.
+//! behind, not after `kill -9` either. A shell does so when the helper has been killed too.
 //!
 //! In scope: which program that is, its environment, start, output and end. Not in scope: requests (`client`).
 
@@ -113,7 +113,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         let ended = lock(&self.helper).wait();
         if !ended.is_ok_and(|status| status.success()) && !self.fabric.is_empty() {
-            kill_all(self.fabric.trim());
+            let _ = killer(self.fabric.trim(), "").status();
         }
     }
 }
@@ -288,14 +288,22 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(fabric) = fabric.args(args).stdout(io::stderr()).spawn() else {
         return ExitCode::FAILURE;
     };
-    let _ = writeln!(io::stdout(), "{}", fabric.id());
-    let fabric = Arc::new(Mutex::new(fabric));
-    let watched = fabric.clone();
+    let id = fabric.id().to_string();
+    // A shell that waits for our end: who kills all processes of our name kills this one too.
+    let wait = match cfg!(windows) {
+        true => "set /p x= & ",
+        false => "read x; ",
+    };
+    let guard = killer(&id, wait).stdin(Stdio::piped()).spawn();
+    let _ = writeln!(io::stdout(), "{id}");
+    let both = Arc::new(Mutex::new((fabric, guard)));
+    let watched = both.clone();
     let end = move || {
-        let mut fabric = lock(&fabric);
-        kill_all(&fabric.id().to_string());
+        let (fabric, guard) = &mut *lock(&both);
+        let _ = killer(&id, "").status();
         let _ = fabric.kill();
         let _ = fabric.wait();
+        let _ = guard.as_mut().map(Child::kill);
         exit(0)
     };
     let (at_signal, at_end) = (end.clone(), end.clone());
@@ -305,7 +313,7 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     });
     let begun = Instant::now();
     spawn("end", "if Fabric ends, nobody will notice", move || {
-        while matches!(lock(&watched).try_wait(), Ok(None)) {
+        while matches!(lock(&watched).0.try_wait(), Ok(None)) {
             // Right after its start it may end because the port is taken.
             thread::sleep((begun.elapsed() / 10).clamp(LOOK, SLICE));
         }
@@ -357,15 +365,20 @@ fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
 }
 
 /// Kills a process that [`detached`] made, and all that it started itself: std can do only the former, of its own
-/// children.
-fn kill_all(id: &str) {
-    let (killer, args) = match cfg!(windows) {
-        true => ("taskkill", ["/t", "/f", "/pid", id]),
-        false => ("/bin/sh", ["-c", "kill -9 -$0", id, ""]),
+/// children. `first` is what the shell does before. Windows' looks for programs in the current folder first.
+fn killer(id: &str, first: &str) -> Command {
+    let (shell, flag, kill) = match cfg!(windows) {
+        true => (
+            "cmd",
+            "/d/c",
+            r"%SystemRoot%\System32\taskkill.exe /t /f /pid ",
+        ),
+        false => ("/bin/sh", "-c", "kill -9 -"),
     };
-    let mut killer = detached(killer.as_ref());
+    let mut killer = detached(shell.as_ref());
     killer.stdout(Stdio::null()).stderr(Stdio::null());
-    let _ = killer.args(args).status();
+    killer.args([flag, &format!("{first}{kill}{id}")]);
+    killer
 }
 
 /// The folders where programs are looked for. Relative ones are left out, so that nothing is started from the current

@@ -95,7 +95,7 @@ fn expect_gone(pid: u32) {
 
 #[test]
 fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
-    for end in ["stdin", "KILL", "TERM"] {
+    for end in ["stdin", "KILL", "TERM", "all"] {
         let folder = usual(&format!("start-{end}"));
         let mut client = Stdio::speaking(Era::MODERN, program(&folder));
         client.result("tools/list", json!({}));
@@ -112,6 +112,12 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
         };
         match end {
             "stdin" => client.close_stdin(),
+            // At the same time: each would see to it when the other is gone.
+            "all" => {
+                client.process().signal("STOP");
+                kill("KILL", processes(&folder, 1)[0]);
+                client.process().signal("KILL");
+            }
             signal => client.process().signal(signal),
         }
         client.wait_exit(DEADLINE);
