@@ -365,7 +365,10 @@ fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
 fn folders() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let home = env::home_dir().unwrap_or_default();
-    let installers = FOLDERS.split(' ').map(|folder| home.join(folder));
+    // Windows' separators are others.
+    let installers = FOLDERS
+        .split(' ')
+        .map(|folder| home.join(folder).components().collect());
     let all = env::split_paths(&path).chain(installers);
     all.filter(|folder| folder.is_absolute()).collect()
 }
