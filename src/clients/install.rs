@@ -147,7 +147,12 @@ fn write(
     for (old, _) in backups.iter().filter(is_same) {
         let _ = std::fs::remove_file(old);
     }
-    let backup = backup.map(|backup| format!("Backup:  {}\n", backup.display()));
+    let backup = backup.map(|backup| {
+        let shown = backup.display().to_string();
+        // As people write it on Windows.
+        let shown = shown.replace(r"\\?\UNC\", r"\\").replace(r"\\?\", "");
+        format!("Backup:  {shown}\n")
+    });
     let done = new.map_or("Removed", |_| "Written");
     Ok((done, backup.unwrap_or_default()))
 }

@@ -8,13 +8,13 @@
 //!   this process ── pipe ──▶ helper (this program again) ──▶ fabric --serve
 //! ```
 //! The helper kills Fabric when the pipe closes, which the system sees to however this process ends: nothing is left
-//! behind, not after `kill -9` either.
+//! behind, not after `kill -9` either. It has a shell do that, which does so too when the helper has been killed.
 //!
 //! In scope: which program that is, its environment, start, output and end. Not in scope: requests (`client`).
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
@@ -82,8 +82,6 @@ pub(crate) struct Running {
     /// As its `--version` says.
     pub(crate) version: String,
     helper: Mutex<Child>,
-    /// The process of Fabric itself; empty if the helper could not start it.
-    fabric: String,
 }
 
 impl Running {
@@ -109,12 +107,9 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Closes the helper's pipe, and waits. If somebody has killed the helper, Fabric is ended here.
+    /// Closes the helper's pipe, and waits.
     fn drop(&mut self) {
-        let ended = lock(&self.helper).wait();
-        if !ended.is_ok_and(|status| status.success()) && !self.fabric.is_empty() {
-            kill_all(self.fabric.trim());
-        }
+        let _ = lock(&self.helper).wait();
     }
 }
 
@@ -210,14 +205,13 @@ impl Process {
             let address = address.map_err(not_started)?;
             let (at, key) = (address.to_string(), random::id());
             let args = ["--serve", "--address", &at, "--api-key", &key];
-            let (helper, fabric) = self.hold(&program, &args).map_err(not_started)?;
+            let helper = self.hold(&program, &args).map_err(not_started)?;
             let one = Arc::new(Running {
                 url: format!("http://{address}"),
                 key,
                 program: program.clone(),
                 version: version.clone(),
                 helper: Mutex::new(helper),
-                fabric,
             });
             if one.comes_up(begun, wait)? {
                 log::info!("Fabric {version} was started.");
@@ -243,13 +237,9 @@ impl Process {
         }))
     }
 
-    /// Starts the helper with Fabric, whose process it names. Both write to our `output`.
-    fn hold(self: &Arc<Process>, program: &Path, args: &[&str]) -> io::Result<(Child, String)> {
+    /// Starts the helper with Fabric. Both write to our `output`.
+    fn hold(self: &Arc<Process>, program: &Path, args: &[&str]) -> io::Result<Child> {
         let mut helper = held(program, args)?;
-        let mut fabric = String::new();
-        if let Some(said) = helper.stdout.take() {
-            BufReader::new(said).read_line(&mut fabric)?;
-        }
         let (process, output) = (self.clone(), helper.stderr.take());
         let collect = move || {
             let (mut output, mut line) = (output.map(BufReader::new), Vec::new());
@@ -261,7 +251,7 @@ impl Process {
             }
         };
         start("fabric-output", WORKER_STACK, Box::new(collect))?;
-        Ok((helper, fabric))
+        Ok(helper)
     }
 
     /// Keeps a line, unless it is one of those that list the routes at every start.
@@ -288,12 +278,26 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let Ok(fabric) = fabric.args(args).stdout(io::stderr()).spawn() else {
         return ExitCode::FAILURE;
     };
-    let _ = writeln!(io::stdout(), "{}", fabric.id());
-    let fabric = Arc::new(Mutex::new(fabric));
-    let watched = fabric.clone();
+    // Std can kill only its own children, and not what they started. So a shell does it, once its pipe closes: whoever
+    // kills all processes of our name spares it. Windows' looks for programs in the current folder first.
+    let (shell, flag, kill) = match cfg!(windows) {
+        true => (
+            "cmd",
+            "/d/c",
+            r"set /p x= & %SystemRoot%\System32\taskkill.exe /t /f /pid ",
+        ),
+        false => ("/bin/sh", "-c", "read x; kill -9 -"),
+    };
+    let mut guard = detached(shell.as_ref());
+    guard.args([flag, &format!("{kill}{}", fabric.id())]);
+    guard.stdout(Stdio::null()).stderr(Stdio::null());
+    let guard = guard.stdin(Stdio::piped()).spawn();
+    let both = Arc::new(Mutex::new((fabric, guard)));
+    let watched = both.clone();
     let end = move || {
-        let mut fabric = lock(&fabric);
-        kill_all(&fabric.id().to_string());
+        let (fabric, guard) = &mut *lock(&both);
+        // Closes the pipe first.
+        let _ = guard.as_mut().map(Child::wait);
         let _ = fabric.kill();
         let _ = fabric.wait();
         exit(0)
@@ -305,7 +309,7 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     });
     let begun = Instant::now();
     spawn("end", "if Fabric ends, nobody will notice", move || {
-        while matches!(lock(&watched).try_wait(), Ok(None)) {
+        while matches!(lock(&watched).0.try_wait(), Ok(None)) {
             // Right after its start it may end because the port is taken.
             thread::sleep((begun.elapsed() / 10).clamp(LOOK, SLICE));
         }
@@ -329,11 +333,12 @@ fn detached(program: &OsStr) -> Command {
 }
 
 /// The helper with this command, without our secrets, which a pattern can have shown, and with installers' folders on its
-/// PATH, where Fabric looks for yt-dlp. It writes the command's process to stdout, and the command's output to stderr.
+/// PATH, where Fabric looks for yt-dlp. The command's output goes to its stderr.
 fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
-    // On Linux the program's file may have been replaced in the meantime; and a kill by name then spares the helper.
+    // On Linux the program's file may have been replaced in the meantime; and a kill by name then spares the helper. On
+    // Windows this would be a file below the root of the current drive, where others may make one.
     let mut own = PathBuf::from("/proc/self/exe");
-    if !own.exists() {
+    if cfg!(windows) || !own.exists() {
         own = env::current_exe()?;
     }
     let mut command = detached(own.as_os_str());
@@ -346,21 +351,13 @@ fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
     if let Ok(path) = env::join_paths(folders()) {
         command.env("PATH", path);
     }
+    // Fabric reads its strategies below it on Windows too, which does not set it.
+    if let Some(home) = env::home_dir() {
+        command.env("HOME", home);
+    }
     command.arg(HELPER).arg(program).args(args);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
     command.stderr(Stdio::piped()).spawn()
-}
-
-/// Kills a process that [`detached`] made, and all that it started itself: std can do only the former, of its own
-/// children.
-fn kill_all(id: &str) {
-    let (killer, args) = match cfg!(windows) {
-        true => ("taskkill", ["/t", "/f", "/pid", id]),
-        false => ("/bin/sh", ["-c", "kill -9 -$0", id, ""]),
-    };
-    let mut killer = detached(killer.as_ref());
-    killer.stdout(Stdio::null()).stderr(Stdio::null());
-    let _ = killer.args(args).status();
 }
 
 /// The folders where programs are looked for. Relative ones are left out, so that nothing is started from the current
@@ -368,7 +365,10 @@ fn kill_all(id: &str) {
 fn folders() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let home = env::home_dir().unwrap_or_default();
-    let installers = FOLDERS.split(' ').map(|folder| home.join(folder));
+    // Windows' separators are others.
+    let installers = FOLDERS
+        .split(' ')
+        .map(|folder| home.join(folder).components().collect());
     let all = env::split_paths(&path).chain(installers);
     all.filter(|folder| folder.is_absolute()).collect()
 }
@@ -441,7 +441,6 @@ mod tests {
             program: PathBuf::new(),
             version: String::new(),
             helper: Mutex::new(helper.unwrap()),
-            fabric: String::new(),
         });
         let weak = Arc::downgrade(&one);
         let _ = process.up.get(IDLE, &Unobserved, || Ok(one.clone()));

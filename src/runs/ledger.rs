@@ -186,7 +186,8 @@ impl Folder {
         let written = file.write_all([end, line].concat().as_bytes());
         // Half a line on a full disk would be in the way of other processes.
         let written = written.inspect_err(|_| drop(file.set_len(length)));
-        file.unlock()?;
+        // If this fails, closing the file does it. The line is written, and must not be written again.
+        let _ = file.unlock();
         written.map(|()| file)
     }
 

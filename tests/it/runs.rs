@@ -492,9 +492,9 @@ fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
     fs::write(&state, "").unwrap();
     let result = client.call(RUN, run(json!({})));
     assert!(failing() && failing());
+    server.process.wait_stderr("kept in memory only");
     let log = server.process.stderr();
-    let is_so = log.contains("kept in memory only") && !log.contains("written again");
-    assert!(is_so, "{log}");
+    assert!(!log.contains("written again"), "{log}");
     fs::remove_file(&state).unwrap();
     fs::rename(&aside, &state).unwrap();
     assert!(!failing());

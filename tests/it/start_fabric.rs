@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -89,13 +90,15 @@ fn kill(signal: &str, pid: u32) -> bool {
 
 #[track_caller]
 fn expect_gone(pid: u32) {
-    let gone = poll(DEADLINE, || (!kill("0", pid)).then_some(()));
+    // After a minute the stand-in ends by itself: it cannot write that it has run for so long.
+    let soon = Duration::from_secs(30);
+    let gone = poll(soon, || (!kill("0", pid)).then_some(()));
     assert!(gone.is_some(), "{pid} was left behind");
 }
 
 #[test]
 fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
-    for end in ["stdin", "KILL", "TERM"] {
+    for end in ["stdin", "KILL", "TERM", "all"] {
         let folder = usual(&format!("start-{end}"));
         let mut client = Stdio::speaking(Era::MODERN, program(&folder));
         client.result("tools/list", json!({}));
@@ -112,6 +115,12 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
         };
         match end {
             "stdin" => client.close_stdin(),
+            // At the same time: each would see to it when the other is gone.
+            "all" => {
+                client.process().signal("STOP");
+                kill("KILL", processes(&folder, 1)[0]);
+                client.process().signal("KILL");
+            }
             signal => client.process().signal(signal),
         }
         client.wait_exit(DEADLINE);
@@ -199,6 +208,23 @@ fn the_check_says_what_was_started() {
     assert!(report["fabric"]["start_ms"].is_f64(), "{report}");
     let wrong = Program::new(["--start-fabric=/no/fabric", "--check"]).run(DEADLINE);
     wrong.expect_stdout("/no/fabric does not answer --version");
+}
+
+#[test]
+fn it_is_told_its_home_where_the_system_does_not() {
+    let folder = machine(
+        "start-home",
+        "fabric",
+        "echo v1.4.470",
+        "env > ${0%/*}/env; SERVE",
+    );
+    let flag = format!("--start-fabric={}", folder.path("bin/fabric").display());
+    let homeless = Program::new([&*flag, "--check"]).env("PATH", "/usr/bin:/bin");
+    homeless
+        .run(DEADLINE)
+        .expect_stdout("key             accepted");
+    let env = fs::read_to_string(folder.path("bin/env")).unwrap();
+    assert!(env.lines().any(|line| line.starts_with("HOME=/")), "{env}");
 }
 
 #[test]
