@@ -1,9 +1,10 @@
 //! What words mean: `languages.tsv`.
 //!
 //! A line is a concept, its weight, and the words for it in English, German, French, Spanish, Portuguese, Chinese,
-//! Japanese, Korean, Russian, Polish and Italian; in scripts without spaces these have four characters at most. A foreign word of at least four letters stands for all words that begin with it. Verbs that say what is to be done have
-//! a weight of their own, other words have one by how few patterns have them. Lines without a concept are words that say
-//! little or, with weight 0, nothing.
+//! Japanese, Korean, Russian, Polish and Italian; in scripts without spaces these have four characters at most. A foreign
+//! word of at least four letters stands for all words that begin with it, a longer one also for compounds that end with it.
+//! Verbs that say what is to be done have a weight of their own, other words have one by how few patterns have them. Lines
+//! without a concept are words that say little or, with weight 0, nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -91,18 +92,18 @@ impl Language {
             let chars: Vec<char> = run.chars().collect();
             let (mut found, mut rest) = (Vec::new(), &chars[..]);
             while !rest.is_empty() {
-                let lengths = (1..=rest.len().min(UNSPACED)).rev();
-                let mut known =
-                    lengths.filter_map(|n| Some((n, meaning(&String::from_iter(&rest[..n]))?)));
-                let longest = known.next();
+                let mut lengths = (1..=rest.len().min(UNSPACED)).rev();
+                let longest =
+                    lengths.find_map(|n| Some((n, meaning(&String::from_iter(&rest[..n]))?)));
                 found.extend(longest.map(|(_, meant)| meant));
                 rest = &rest[longest.map_or(1, |(length, _)| length)..];
             }
             return found;
         }
-        // The longest first.
+        // The longest first; of a compound, its last part if the first is not known.
         let ends = (PREFIX.min(run.len())..=run.len()).rev();
-        let known = ends.filter_map(|end| meaning(run.get(..end)?));
-        known.take(1).collect()
+        let heads = ends.filter_map(|end| run.get(..end));
+        let tails = (PREFIX..run.len().saturating_sub(PREFIX)).filter_map(|at| run.get(at..));
+        heads.chain(tails).filter_map(meaning).take(1).collect()
     }
 }
