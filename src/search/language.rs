@@ -22,11 +22,11 @@ const UNSPACED: usize = 4;
 
 /// The table.
 #[derive(Default)]
-pub(super) struct Language {
+pub(crate) struct Language {
     /// English words that say nothing about a task.
     pub(super) ignored: HashSet<&'static str>,
     /// The same in other languages: they tell that a query is not English.
-    pub(super) foreign_ignored: HashSet<&'static str>,
+    pub(crate) foreign_ignored: HashSet<&'static str>,
     /// Stems of words that weigh the same everywhere.
     pub(super) weights: HashMap<String, f32>,
     /// Stems of verbs that say what is to be done.
@@ -39,7 +39,7 @@ pub(super) struct Language {
 
 impl Language {
     /// The table, parsed on first use.
-    pub(super) fn table() -> &'static Language {
+    pub(crate) fn table() -> &'static Language {
         static TABLE_PARSED: OnceLock<Language> = OnceLock::new();
         TABLE_PARSED.get_or_init(Language::parse)
     }
@@ -86,7 +86,7 @@ impl Language {
     }
 
     /// The stems of the concepts that a foreign word means: one, or of scripts without spaces all within the run.
-    pub(super) fn foreign(&self, run: &str) -> Vec<&str> {
+    pub(crate) fn foreign(&self, run: &str) -> Vec<&str> {
         let meaning = |word: &str| self.foreign.get(word).map(String::as_str);
         if run.starts_with(is_unspaced) {
             let chars: Vec<char> = run.chars().collect();
