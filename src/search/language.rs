@@ -1,9 +1,10 @@
 //! What words mean: `languages.tsv`.
 //!
 //! A line is a concept, its weight, and the words for it in English, German, French, Spanish, Portuguese, Chinese,
-//! Japanese, Korean, Russian, Polish and Italian; in scripts without spaces these have four characters at most. A foreign word of at least four letters stands for all words that begin with it. Verbs that say what is to be done have
-//! a weight of their own, other words have one by how few patterns have them. Lines without a concept are words that say
-//! little or, with weight 0, nothing.
+//! Japanese, Korean, Russian, Polish and Italian; in scripts without spaces these have four characters at most. A foreign
+//! word of at least four letters stands for all words that begin with it, a longer one also for compounds that end with it.
+//! Verbs that say what is to be done have a weight of their own, other words have one by how few patterns have them. Lines
+//! without a concept are words that say little or, with weight 0, nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -21,11 +22,11 @@ const UNSPACED: usize = 4;
 
 /// The table.
 #[derive(Default)]
-pub(super) struct Language {
+pub(crate) struct Language {
     /// English words that say nothing about a task.
     pub(super) ignored: HashSet<&'static str>,
     /// The same in other languages: they tell that a query is not English.
-    pub(super) foreign_ignored: HashSet<&'static str>,
+    pub(crate) foreign_ignored: HashSet<&'static str>,
     /// Stems of words that weigh the same everywhere.
     pub(super) weights: HashMap<String, f32>,
     /// Stems of verbs that say what is to be done.
@@ -38,7 +39,7 @@ pub(super) struct Language {
 
 impl Language {
     /// The table, parsed on first use.
-    pub(super) fn table() -> &'static Language {
+    pub(crate) fn table() -> &'static Language {
         static TABLE_PARSED: OnceLock<Language> = OnceLock::new();
         TABLE_PARSED.get_or_init(Language::parse)
     }
@@ -85,24 +86,24 @@ impl Language {
     }
 
     /// The stems of the concepts that a foreign word means: one, or of scripts without spaces all within the run.
-    pub(super) fn foreign(&self, run: &str) -> Vec<&str> {
+    pub(crate) fn foreign(&self, run: &str) -> Vec<&str> {
         let meaning = |word: &str| self.foreign.get(word).map(String::as_str);
         if run.starts_with(is_unspaced) {
             let chars: Vec<char> = run.chars().collect();
             let (mut found, mut rest) = (Vec::new(), &chars[..]);
             while !rest.is_empty() {
-                let lengths = (1..=rest.len().min(UNSPACED)).rev();
-                let mut known =
-                    lengths.filter_map(|n| Some((n, meaning(&String::from_iter(&rest[..n]))?)));
-                let longest = known.next();
+                let mut lengths = (1..=rest.len().min(UNSPACED)).rev();
+                let longest =
+                    lengths.find_map(|n| Some((n, meaning(&String::from_iter(&rest[..n]))?)));
                 found.extend(longest.map(|(_, meant)| meant));
                 rest = &rest[longest.map_or(1, |(length, _)| length)..];
             }
             return found;
         }
-        // The longest first.
+        // The longest first; of a compound, its last part if the first is not known.
         let ends = (PREFIX.min(run.len())..=run.len()).rev();
-        let known = ends.filter_map(|end| meaning(run.get(..end)?));
-        known.take(1).collect()
+        let heads = ends.filter_map(|end| run.get(..end));
+        let tails = (PREFIX..run.len().saturating_sub(PREFIX)).filter_map(|at| run.get(at..));
+        heads.chain(tails).filter_map(meaning).take(1).collect()
     }
 }

@@ -16,7 +16,7 @@ const PAIR_WEIGHT: f32 = 0.2;
 /// Most words after "not for" that are not meant.
 const MOST_UNWANTED: usize = 6;
 /// Words that negate where a part of a sentence begins, or before these.
-const NOT: &str = "not no nicht kein keine pas nao nie non";
+const NOT: &str = "not no don't don’t dont nicht kein keine pas nao nie non";
 const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla";
 /// Words before another need.
 const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
@@ -141,7 +141,7 @@ pub(super) fn needs(query: &str) -> Vec<String> {
             need.push(' ');
         }
         let ends = word.ends_with([',', ';', '.', ':', '!', '?', '，', '。', '、']);
-        begins = ends || is_in(at, "but and");
+        begins = ends || is_in(at, "but and") || begins && is_in(at, "do please");
         unwanted = if ends { 0 } else { unwanted - unwanted.min(1) };
         if ends || is_in(at + 1, AND) {
             needs.push(String::new());
@@ -266,6 +266,7 @@ mod tests {
             ("I don't want a summary, list it", "I | list it"),
             ("I don't want to watch it", "I don't want to watch it"),
             ("translate it instead of rating it", "translate it"),
+            ("rate it, do not tweet it", "rate it, | do"),
             ("fix it and tweet it", "fix it | and tweet it"),
             ("", ""),
         ] {

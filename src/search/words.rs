@@ -47,13 +47,13 @@ pub(super) fn runs(text: &str) -> Vec<&str> {
 }
 
 /// Scripts without spaces between words.
-pub(super) fn is_unspaced(c: char) -> bool {
+pub(crate) fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{2e80}'..='\u{9fff}'
         | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
 /// The text in lower case, Latin letters without their accents.
-pub(super) fn plain_letters(text: &str) -> String {
+pub(crate) fn plain_letters(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars().flat_map(char::to_lowercase) {
         match folded(c) {

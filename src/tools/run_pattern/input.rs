@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::RunState;
+use crate::search::{Language, is_unspaced, plain_letters};
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
 use crate::tools::{Arguments, Context, Failure, refused};
@@ -79,14 +80,14 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 /// Longest text that may be nothing but a request, in characters.
 const SHORT: usize = 200;
 
-/// Lists of words, a line each: verbs that begin requests, in several languages; those that also ask what a file is in
-/// general; other words of requests; verbs of scripts without blanks, wherever they stand; words around them; the endings
-/// of files' names.
+/// Lists of words without accents, a line each: verbs that begin requests, in several languages; other words of requests;
+/// how requests in scripts without blanks begin or end; words around them; words for what is not there; the endings of
+/// files' names.
 const WORDS: &str = include_str!("requests.txt");
 const VERBS: usize = 0;
-const EXPLAIN: usize = 1;
-const UNSPACED: usize = 3;
-const AROUND: usize = 4;
+const UNSPACED: usize = 2;
+const AROUND: usize = 3;
+const NAMES: usize = 4;
 const ENDINGS: usize = 5;
 /// What an input may contain besides words, the clearest last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +95,6 @@ enum Thing {
     Attachment,
     Link,
     File,
-    Video,
 }
 
 /// Refuses an `argument` that contains the bytes of a file, or that is about a link or a file and contains nothing
@@ -108,7 +108,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
         (Some(what), _) => &format!("is {what}, not text"),
         (None, Some(Thing::File | Thing::Attachment)) => {
             "has only the path or name of a file to work on, and files are not opened: give the \
-             text itself"
+             text itself, or input_from {\"youtube\": link}"
         }
         (None, Some(_)) if !search => {
             "has only a link to work on, and links are not opened: for a YouTube video give \
@@ -161,59 +161,58 @@ fn meant(text: &str) -> Option<Thing> {
     if is_path && !text.contains('\n') {
         return Some(Thing::File);
     }
-    if !text.contains(char::is_whitespace) {
-        return thing(text);
+    if text.is_ascii() && !text.contains(char::is_whitespace) {
+        return thing(text).filter(|thing| *thing > Thing::Attachment);
     }
     if text.chars().nth(SHORT).is_some() {
         return None;
     }
-    let found = text.split_whitespace().filter_map(thing).max()?;
-    let words = |text| str::split_whitespace(text).filter(|word| thing(word).is_none());
+    // Blanks around what is in a script without them.
+    let plain = plain_letters(text).into_bytes();
+    let parts = plain.chunk_by(|a, b| a.is_ascii() == b.is_ascii());
+    let parts = Vec::from_iter(parts.filter_map(|part| str::from_utf8(part).ok())).join(" ");
+    let found = parts.split_whitespace().filter_map(thing).max()?;
+    let is_word = |word: &&str| word.starts_with(is_unspaced) || thing(word).is_none();
+    let words = |text| str::split_whitespace(text).filter(is_word);
     // The list that each word is in.
-    let list = |word: &str| match word.trim_matches(is_mark).to_lowercase().as_str() {
-        "" => Some(AROUND),
-        word => (VERBS..=AROUND).find(|list| is_listed(*list, word)),
-    };
-    let lists = Vec::from_iter(words(text).map(list));
+    let list = |word: &str| (VERBS..=AROUND).find(|list| is_listed(*list, word));
+    let lists = words(&parts).flat_map(|word| word.split('-'));
+    let lists = Vec::from_iter(lists.map(list));
     let is_only = lists.iter().all(Option::is_some);
     let first = lists.iter().find(|list| **list != Some(AROUND));
-    let begins = |list| first == Some(&Some(list)) || lists.contains(&Some(UNSPACED));
-    // They may be what is asked about.
-    let after_colon = text.split_once(": ").map_or("", |(_, rest)| rest);
     let has_quote = text.contains(['"', '“', '„', '«']);
+    let begins = first == Some(&Some(VERBS)) && found > Thing::Attachment && !has_quote;
+    let begins = begins || lists.contains(&Some(UNSPACED));
+    let asks = lists.iter().flatten().min() < Some(&AROUND);
+    let asks = asks || found == Thing::Link && text.contains(['?', '？']);
+    // They may be what is asked about.
+    let after_colon = parts.split_once(": ").map_or("", |(_, rest)| rest);
     let is_short = lists.len() <= 12 && words(after_colon).next().is_none();
-    let is_meant = match found {
-        Thing::Attachment => is_only,
-        Thing::Video => is_only || is_short && (begins(VERBS) || begins(EXPLAIN)),
-        Thing::File => is_only || is_short && begins(VERBS) && !has_quote,
-        Thing::Link => is_only && lists.iter().min() < Some(&Some(AROUND)),
-    };
-    is_meant.then_some(found)
+    (is_only && asks || is_short && begins).then_some(found)
 }
 
 fn is_listed(list: usize, word: &str) -> bool {
+    let (word, language) = (word.trim_matches(is_mark), Language::table());
     let words = WORDS.lines().nth(list).unwrap_or_default();
-    let mut words = words.split_whitespace();
-    words
-        .any(|known| known == word || list <= UNSPACED && !known.is_ascii() && word.contains(known))
+    let is = |known: &str| match list {
+        UNSPACED => word.starts_with(known) || word.ends_with(known),
+        NAMES if !known.is_ascii() => word.contains(known),
+        _ => word == known,
+    };
+    let is_known = || language.foreign_ignored.contains(word) || !language.foreign(word).is_empty();
+    words.split_whitespace().any(is) || list == AROUND && (word.is_empty() || is_known())
 }
 
 /// What may stand around a word.
 fn is_mark(c: char) -> bool {
-    "\"'`()[]<>*,;:!?.-–—，。：".contains(c)
+    "\"'`()[]<>*,;:!?.-–—，。：？！、¿¡“”„«»‘’".contains(c)
 }
 
 /// What a word is that names something outside of the text.
 fn thing(word: &str) -> Option<Thing> {
-    let word = word.trim_matches(is_mark).to_lowercase();
-    let mut links = ["https://", "http://", "www."].into_iter();
-    let link = links.find_map(|start| word.strip_prefix(start));
-    let host = link.unwrap_or(&word);
-    let host = host.trim_start_matches("www.").trim_start_matches("m.");
-    if host.starts_with("youtu.be/") || host.starts_with("youtube.com/") {
-        return Some(Thing::Video);
-    }
-    if link.is_some() {
+    let word = plain_letters(word.trim_matches(is_mark));
+    let links = "https:// http:// www. youtu.be/ youtube.com/ m.youtube.com/";
+    if links.split(' ').any(|start| word.starts_with(start)) {
         return Some(Thing::Link);
     }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
@@ -222,8 +221,8 @@ fn thing(word: &str) -> Option<Thing> {
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
         || name.ends_with(char::is_alphanumeric) && is_listed(ENDINGS, ending)
         || starts.any(|start| word.starts_with(start));
-    let is_attachment = word.starts_with("attachment").then_some(Thing::Attachment);
-    is_file.then_some(Thing::File).or(is_attachment)
+    let is_name = is_listed(NAMES, &word).then_some(Thing::Attachment);
+    is_file.then_some(Thing::File).or(is_name)
 }
 
 #[cfg(test)]
@@ -245,7 +244,8 @@ mod tests {
         let texts = "/etc/hosts| /tmp/x.txt\n|C:\\My Files\\x.txt|d:/x|\\\\server\\x|\
                      file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\
                      Summarize the uploaded file|Translate this letter: x.docx|\
-                     Summarize the attachment, please|Summarize the attached yearly report";
+                     Summarize the attachment, please|Summarize the attached yearly report|\
+                     x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("name of a file"), "{path}");
         }
@@ -262,7 +262,8 @@ mod tests {
         let all = "|text|httpsː//x|https:/x|See https://x|Explain: main.rs is slow|#!/bin/sh|\
                    {\"url\": \"https://x\"}|éhttps://x|ftp://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
-                   Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP";
+                   Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
+                   東京で地震 https://x|Das Video war lang|What is a PDF file?|video";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
