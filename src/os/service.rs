@@ -65,7 +65,7 @@ pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
 
 /// Requests `/healthz` and waits for a status of 200.
 fn ask(address: SocketAddr, within: Duration) -> Result<(), String> {
-    match agent::status(&format!("http://{address}/healthz"), None, within)? {
+    match agent::status(&format!("http://{address}/healthz"), "", within)? {
         200 => Ok(()),
         other => Err(format!("answers with HTTP {other}")),
     }
