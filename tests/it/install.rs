@@ -434,18 +434,10 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout("\"fabric\" there yourself");
     }
     assert_eq!(home.names("."), Vec::<String>::new());
-    for what in [
-        &["--install", "codex"][..],
-        &["--generate", "client-command", "codex"],
-    ] {
-        let program = what
-            .iter()
-            .fold(Program::new([]), |program, word| program.arg(word));
-        let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
-        let said = format!("{}{}", finished.stdout, finished.stderr);
-        let part = "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY";
-        assert!(said.contains(part), "{said}");
-    }
+    let program = Program::new(["--install", "codex"]).env("FABRIC_API_KEY", "k");
+    program.run(DEADLINE).expect_stdout(
+        "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY",
+    );
 }
 
 #[test]
@@ -579,8 +571,7 @@ fn the_remaining_step_for_the_secret_is_printed() {
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
     let refers = "First: quit Cursor, and start it with `cursor .` from a shell where \
-        FABRIC_API_KEY is set: the file only refers to it.\nOr do this again with FABRIC_API_KEY \
-        unset, and put the key into the empty place in the file.\nNext: ";
+        FABRIC_API_KEY is set: the file only refers to it.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
     let is_so = said("k", &["--install", "zed"]).contains(empty);
     assert!(is_so, "Zed refers to no variables");
