@@ -336,9 +336,8 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
 
 /// Refuses names of `--tool` that no tool here has.
 fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
-    let patterns_only = policy.patterns_only;
     let all = Policy {
-        patterns_only,
+        patterns_only: policy.patterns_only,
         ..Policy::default()
     };
     let mut names = policy.tools.iter();

@@ -104,7 +104,7 @@ pub(crate) fn run(
         told += &checked(program, launch, entry)?;
     }
     say(&told)?;
-    if asks && !agreed(is_foreign)? {
+    if asks && !agreed()? {
         return Ok(false);
     }
     let written = write(&found, &document, &new, [&entry, &after], &is_ours);
@@ -550,17 +550,13 @@ fn say(text: &str) -> Result<(), String> {
         .map_err(|error| format!("stdout cannot be written: {error}. Nothing more was done"))
 }
 
-/// Asks whether to go on; `foreign`: with somebody else's entry.
-fn agreed(foreign: bool) -> Result<bool, String> {
+/// Asks whether to go on.
+fn agreed() -> Result<bool, String> {
     if !io::stdin().is_terminal() {
-        say(match foreign {
-            false => {
-                "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go ahead without asking.\n"
-            }
-            true => {
-                "Nothing was changed: for such an entry --yes is not enough. Run this in a terminal, to be asked.\n"
-            }
-        })?;
+        say(
+            "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go \
+             ahead without asking; for an entry that is not fabric-mcp's, --yes is not enough.\n",
+        )?;
         return Ok(false);
     }
     let agreed = ask("Make this change? [y/N] ", false)?;

@@ -9,7 +9,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::support::fabric::FakeFabric;
+use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Program};
 use crate::support::reply::Reply;
@@ -665,4 +665,13 @@ fn no_mode_but_the_file_s_own_changes_through_a_link() {
     let mode = fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     assert_eq!(home.read("victim"), "mine");
+}
+
+#[test]
+fn a_check_of_a_url_names_the_flag_that_was_given() {
+    let home = TempFolder::new("home-url");
+    let url = format!("http://127.0.0.1:{}/mcp", closed_port());
+    let finished = home.run(["--install", "cursor", "--url", &url]);
+    finished.expect_stdout("Check the URL of --url, ");
+    assert!(!finished.stdout.contains("--connect"), "{finished:?}");
 }
