@@ -41,6 +41,10 @@ const LOOKUP_STACK: usize = 2 << 20;
 pub(crate) fn config(
     name: &str,
     url: &str,
+    #[cfg_attr(
+        not(feature = "tls"),
+        allow(unused_variables, reason = "read for TLS only")
+    )]
     ca_file: Option<&Path>,
 ) -> Result<AgentBuilder, String> {
     let wrong = || format!("{name} is not a URL: give it as http://HOST:PORT");
@@ -63,17 +67,18 @@ pub(crate) fn config(
         .max_idle_connections(0)
         .max_idle_connections_per_host(0);
     match uri.scheme_str() {
-        Some("https") => with_tls(builder, name, ca_file),
+        #[cfg(feature = "tls")]
+        Some("https") => with_tls(builder, ca_file),
+        #[cfg(not(feature = "tls"))]
+        Some("https") => Err(format!(
+            "{name} is https, but this build has no TLS: use http, or build with `tls`"
+        )),
         _ => Ok(builder),
     }
 }
 
 #[cfg(feature = "tls")]
-fn with_tls(
-    builder: AgentBuilder,
-    _: &str,
-    ca_file: Option<&Path>,
-) -> Result<AgentBuilder, String> {
+fn with_tls(builder: AgentBuilder, ca_file: Option<&Path>) -> Result<AgentBuilder, String> {
     let Some(file) = ca_file else {
         return Ok(builder);
     };
@@ -96,13 +101,6 @@ fn with_tls(
     let roots = ureq::tls::RootCerts::Specific(Arc::new(certificates));
     let tls = ureq::tls::TlsConfig::builder().root_certs(roots);
     Ok(builder.tls_config(tls.build()))
-}
-
-#[cfg(not(feature = "tls"))]
-fn with_tls(_: AgentBuilder, name: &str, _: Option<&Path>) -> Result<AgentBuilder, String> {
-    Err(format!(
-        "{name} is https, but this build has no TLS: use http, or build with `tls`"
-    ))
 }
 
 type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
@@ -209,21 +207,17 @@ impl Resolver for Lookups {
     }
 }
 
-/// The status that a server of this machine answers a GET with, for this key if there is one.
+/// The status that a server of this machine answers a GET with, for this key, which may be empty.
 ///
 /// # Errors
 /// Why there is none within `time`: the predicate of a sentence about the server.
-pub(crate) fn status(url: &str, key: Option<&str>, time: Duration) -> Result<u16, String> {
+pub(crate) fn status(url: &str, key: &str, time: Duration) -> Result<u16, String> {
     let config = config("the address", url, None)?
         .timeout_global(Some(time))
         .proxy(None)
         .build();
     let agent = Agent::with_parts(config, DefaultConnector::new(), Lookups::new());
-    let request = agent.get(url);
-    let request = key
-        .into_iter()
-        .fold(request, |request, key| request.header(KEY_HEADER, key));
-    match request.call() {
+    match agent.get(url).header(KEY_HEADER, key).call() {
         Ok(response) => Ok(response.status().as_u16()),
         Err(error) => Err(reason(error, time)),
     }

@@ -159,7 +159,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     }
     report.count("patterns", names.len(), !names.is_empty());
     if names.contains("summarize") {
-        report.pattern = "summarize";
+        report.next = report.next.replace("NAME", "summarize");
     }
     if names.is_empty() {
         report.found(Cause::NoPatterns, &[]);
@@ -324,11 +324,8 @@ struct Report<'a> {
     json: Value,
     /// In the order found.
     problems: Vec<Error>,
-    /// What to do next if all is good, and the flag that is in it.
-    next: &'static str,
-    start: &'static str,
-    /// The pattern of the proposed run: one of Fabric's, if it is known.
-    pattern: &'static str,
+    /// What to do next if all is good.
+    next: String,
     /// Whether all could be written.
     written: io::Result<()>,
 }
@@ -336,7 +333,7 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     fn new(config: &Config, out: &'a mut dyn Write) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
-        let starts = config.start_fabric.is_some();
+        let start = config.start_fabric.as_ref().map(|_| "--start-fabric ");
         let (what, kind, next) = match config.patterns_dirs.is_empty() {
             _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
             true => ("Fabric at", "", NEXT),
@@ -363,9 +360,7 @@ impl<'a> Report<'a> {
                 "demo_run": null,
             }),
             problems: Vec::new(),
-            start: if starts { "--start-fabric " } else { "" },
-            next,
-            pattern: "NAME",
+            next: next.replace("START", start.unwrap_or_default()),
             written: Ok(()),
         };
         let head = format!("fabric-mcp {version}: checking {what} {url}{kind}");
@@ -463,13 +458,12 @@ impl<'a> Report<'a> {
             self.write(&format!("\n{text}\n    {remedy}\n"));
             problems.push(json!({"code": code, "severity": severity, "what": what, "fix": fix}));
         }
-        let (verdict, next) = match (good, problems.is_empty()) {
-            (false, _) => ("Not everything works.", MEND),
-            (true, false) => ("Everything works, but read the warnings above.", self.next),
-            (true, true) => ("Everything works.", self.next),
+        let verdict = match (good, problems.is_empty()) {
+            (false, _) => "Not everything works.",
+            (true, false) => "Everything works, but read the warnings above.",
+            (true, true) => "Everything works.",
         };
-        let next = next.replace("NAME", self.pattern);
-        let next = next.replace("START", self.start);
+        let next = if good { &*self.next } else { MEND };
         self.write(&format!("\n{verdict}\n{next}"));
         if self.is_json {
             self.json["ok"] = good.into();
@@ -524,7 +518,6 @@ mod tests {
             report.address(&format!("http://f:1 answers in {took} ms"));
             report.key(ACCEPTED);
             report.protocol(10);
-            report.pattern = "summarize";
             report.found(Cause::NoModels, &[]);
         });
         assert_eq!(
@@ -543,7 +536,7 @@ mod tests {
                  \n\
                  Everything works, but read the warnings above.\n\
                  Next: try a run, which this check leaves out because it may cost money:\n\
-                 \x20 fabric-mcp --call fabric_run_pattern '{{\"pattern_name\":\"summarize\"}}' < FILE\n\
+                 \x20 fabric-mcp --call fabric_run_pattern '{{\"pattern_name\":\"NAME\"}}' < FILE\n\
                  Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
                  fabric-mcp --generate client-config lists the clients.\n",
                 env!("CARGO_PKG_VERSION")

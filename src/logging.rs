@@ -15,18 +15,17 @@
 //! - After [`start`], nobody else may write to stderr: `simple_logger` may block while it holds its lock.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 #[cfg(unix)]
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::iter;
+use std::mem;
 #[cfg(unix)]
 use std::os::{fd::AsFd, unix::fs::MetadataExt};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{LazyLock, Mutex, OnceLock};
-use std::thread::{self, LocalKey};
+use std::thread::{self, LocalKey, Thread};
 use std::time::{Duration, Instant};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -41,8 +40,8 @@ use crate::time;
 
 /// Lines that may wait for stderr; further ones are dropped and counted.
 const MAX_LOG_LINES: usize = 1024;
-/// Longest text of one line, in bytes. A value has at most half of what the ones before it left; the rest is cut off.
-const MAX_LOG_LINE: usize = 8 << 10;
+/// Longest text of one field, in bytes; the rest is cut off. A line has a dozen fields, and few of them come from outside.
+const MAX_TEXT: usize = 4 << 10;
 
 /// How long the writing thread sleeps when it has written all lines. Waking it for each line would take callers more
 /// time than everything else about that line.
@@ -72,9 +71,9 @@ pub(crate) fn start(level: Option<Level>, as_json: bool) {
 /// Logs why the process is about to end, at every level.
 pub(crate) fn critical(message: impl Into<String>) {
     LOGGER.push(Level::Error, CRITICAL, Line::sentence(message));
-    if let Some(queue) = lock(&LOGGER.queue).take() {
-        // The log's thread has not begun, so this one writes: nothing waits for it any more.
-        LOGGER.write(queue.try_iter());
+    // If the log's thread has not begun, this one writes: nothing waits for it any more.
+    if !mem::replace(&mut lock(&LOGGER.queue).has_writer, true) {
+        LOGGER.write();
     }
 }
 
@@ -94,8 +93,6 @@ pub(crate) fn flush(limit: Duration) -> bool {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     fields: Vec<(&'static str, Value)>,
-    /// Bytes of all texts.
-    size: usize,
 }
 
 impl Line {
@@ -109,13 +106,11 @@ impl Line {
     /// Adds a field. `key` is of lower-case letters and `_`; a key that comes again has several values.
     pub(crate) fn field(&mut self, key: &'static str, value: impl Into<Value>) -> &mut Line {
         let mut value = value.into();
-        if let Value::String(text) = &mut value {
-            let most = MAX_LOG_LINE.saturating_sub(self.size) / 2;
-            if text.len() > most {
-                text.truncate(prefix(text, most).len());
-                text.push('…');
-            }
-            self.size += text.len();
+        if let Value::String(text) = &mut value
+            && text.len() > MAX_TEXT
+        {
+            text.truncate(prefix(text, MAX_TEXT).len());
+            text.push('…');
         }
         self.fields.push((key, value));
         self
@@ -151,7 +146,7 @@ impl Line {
 
     /// As `key=value`. Text from outside can neither end the line nor look like another field.
     pub(crate) fn to_logfmt(&self) -> String {
-        let mut out = String::with_capacity(self.size + 128);
+        let mut out = String::with_capacity(256);
         for (at, (key, value)) in self.fields.iter().enumerate() {
             if at > 0 {
                 out.push(' ');
@@ -255,27 +250,22 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     }
 }
 
+#[derive(Default)]
 struct Logger {
-    sender: Sender<LogEntry>,
-    /// Until the thread that writes has begun.
-    queue: Mutex<Option<Receiver<LogEntry>>>,
-    /// How many lines are not yet written: bounded by this, as a channel with a bound takes the memory of all its lines at
-    /// once.
-    unwritten: AtomicUsize,
-    /// How many lines were dropped and not yet logged.
-    dropped: AtomicU64,
+    queue: Mutex<Queue>,
 }
 
-impl Default for Logger {
-    fn default() -> Logger {
-        let (sender, queue) = mpsc::channel();
-        Logger {
-            sender,
-            queue: Mutex::new(Some(queue)),
-            unwritten: AtomicUsize::new(0),
-            dropped: AtomicU64::new(0),
-        }
-    }
+#[derive(Default)]
+struct Queue {
+    lines: VecDeque<LogEntry>,
+    /// How many lines were dropped and not yet logged.
+    dropped: u64,
+    /// Whether a line that was taken out is being written.
+    is_writing: bool,
+    /// Whether the thread that writes has begun, or nobody needs it any more.
+    has_writer: bool,
+    /// This thread.
+    writer: Option<Thread>,
 }
 
 impl Log for Logger {
@@ -299,76 +289,64 @@ impl Logger {
     fn add(&self, level: Level, target: &str, mut line: Line) {
         line.optional("caller", CALLER.with_borrow(Clone::clone));
         self.push(level, target, line);
-        if lock(&self.queue).is_some() {
-            // If it fails, the lines wait, as stderr must not be written from here. The next one tries again.
+        let queue = &mut *lock(&self.queue);
+        if !queue.has_writer {
             let write = || {
-                let Some(queue) = lock(&LOGGER.queue).take() else {
-                    return;
-                };
-                LOGGER.write(iter::from_fn(|| {
-                    queue.try_recv().ok().or_else(|| {
-                        thread::sleep(PAUSE);
-                        queue.recv().ok()
-                    })
-                }));
+                lock(&LOGGER.queue).writer = Some(thread::current());
+                loop {
+                    LOGGER.write();
+                    thread::sleep(PAUSE);
+                    // Not if there was a line meanwhile.
+                    thread::park();
+                }
             };
-            let _ = sync::start("log", WORKER_STACK, Box::new(write));
+            // If it fails, the lines wait, as stderr must not be written from here. The next one tries again.
+            queue.has_writer = sync::start("log", WORKER_STACK, Box::new(write)).is_ok();
         }
     }
 
     /// Adds a line, or counts it as dropped. Never waits for stderr.
     fn push(&self, level: Level, target: &str, line: Line) {
-        self.report_dropped();
-        if !self.send(level, target, line) {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+        let entry = LogEntry::new(level, target, line);
+        let queue = &mut *lock(&self.queue);
+        match queue.lines.len() < MAX_LOG_LINES {
+            true => queue.lines.push_back(entry),
+            false => queue.dropped += 1,
         }
+        queue.writer.as_ref().inspect(|writer| writer.unpark());
     }
 
-    /// Logs how many lines were dropped, once there is room.
-    fn report_dropped(&self) {
-        let count = self.dropped.swap(0, Ordering::Relaxed);
-        let message = || format!("stderr was not read in time: {count} log lines were dropped.");
-        if count > 0 && !self.send(Level::Warn, module_path!(), Line::sentence(message())) {
-            self.dropped.fetch_add(count, Ordering::Relaxed);
+    /// The next line to write. How many were dropped is logged now that there is room.
+    fn next(&self) -> Option<LogEntry> {
+        let queue = &mut *lock(&self.queue);
+        let next = queue.lines.pop_front();
+        let count = mem::take(&mut queue.dropped);
+        if count > 0 {
+            let told = format!("stderr was not read in time: {count} log lines were dropped.");
+            let entry = LogEntry::new(Level::Warn, module_path!(), Line::sentence(told));
+            queue.lines.push_back(entry);
         }
+        queue.is_writing = next.is_some();
+        next
     }
 
-    /// Whether there was room for the line.
-    fn send(&self, level: Level, target: &str, line: Line) -> bool {
-        let (at, target) = (time::milliseconds_now(), target.to_owned());
-        let waiting = self.unwritten.fetch_add(1, Ordering::Relaxed);
-        let entry = LogEntry {
-            at,
-            level,
-            target,
-            line,
-        };
-        let sent = waiting < MAX_LOG_LINES && self.sender.send(entry).is_ok();
-        if !sent {
-            self.unwritten.fetch_sub(1, Ordering::Relaxed);
-        }
-        sent
-    }
-
-    /// Writes lines as they come. If stderr is closed and that panics, only the line is lost.
-    fn write(&self, queue: impl IntoIterator<Item = LogEntry>) {
+    /// Writes the lines that there are. If stderr is closed and that panics, only the line is lost.
+    fn write(&self) {
         IS_LOG_THREAD.set(true);
         let stderr = SimpleLogger::new();
-        for line in queue {
+        while let Some(line) = self.next() {
             let _ = catch_unwind(AssertUnwindSafe(|| line.write(&stderr)));
-            self.unwritten.fetch_sub(1, Ordering::Release);
         }
     }
 
     fn flush(&self, limit: Duration) -> bool {
         let begun = Instant::now();
-        self.report_dropped();
-        while self.unwritten.load(Ordering::Acquire) > 0 {
+        let is_done = |queue: &Queue| queue.lines.is_empty() && !queue.is_writing;
+        while !is_done(&lock(&self.queue)) {
             if begun.elapsed() >= limit {
                 return false;
             }
             thread::sleep(Duration::from_millis(1));
-            self.report_dropped();
         }
         true
     }
@@ -385,6 +363,16 @@ struct LogEntry {
 }
 
 impl LogEntry {
+    /// A line of now.
+    fn new(level: Level, target: &str, line: Line) -> LogEntry {
+        LogEntry {
+            at: time::milliseconds_now(),
+            level,
+            target: target.to_owned(),
+            line,
+        }
+    }
+
     fn write(&self, to: &dyn Log) {
         // As sd-daemon(3) has it.
         let priority = match self.level {
@@ -454,19 +442,11 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// A logger that starts no thread, and its queue.
-    fn logger() -> (Logger, Receiver<LogEntry>) {
-        let logger = Logger::default();
-        let queue = lock(&logger.queue).take();
-        (logger, queue.unwrap())
-    }
-
     #[test]
     fn a_full_queue_drops_and_says_how_many() {
-        let (logger, queue) = logger();
+        let logger = Logger::default();
         let push = |text: &str| logger.push(Level::Info, "fabric_mcp", Line::sentence(text));
-        let take = || queue.try_recv().unwrap().line.to_logfmt();
-        let written = || logger.unwritten.fetch_sub(1, Ordering::Relaxed);
+        let take = || logger.next().map(|entry| entry.line.to_logfmt());
         for _ in 0..MAX_LOG_LINES {
             push("first");
         }
@@ -474,21 +454,18 @@ mod tests {
             push("lost");
         }
         assert!(!logger.flush(Duration::from_millis(1)));
-        for _ in 0..2 {
-            assert_eq!(take(), "first");
-            written();
-        }
+        assert_eq!(take().as_deref(), Some("first"));
         push("late");
         let lost = "stderr was not read in time: 7 log lines were dropped.";
-        let firsts = vec!["first"; MAX_LOG_LINES - 2];
-        for expected in firsts.into_iter().chain([lost]) {
-            assert_eq!(take(), expected);
-            written();
+        let firsts = vec!["first"; MAX_LOG_LINES - 1];
+        // It came when the queue was full again.
+        let one = lost.replace("7 log lines were", "1 log lines were");
+        for expected in firsts.into_iter().chain([lost, &one]) {
+            assert_eq!(take().as_deref(), Some(expected));
         }
-        assert_eq!(take(), "late");
         let is_so = !logger.flush(Duration::from_millis(1));
         assert!(is_so, "taken, but not written");
-        written();
+        assert_eq!(take(), None);
         assert!(logger.flush(Duration::from_millis(1)));
     }
 
@@ -523,8 +500,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_bounded() {
-        let fits = "x".repeat(MAX_LOG_LINE / 2);
+    fn a_text_is_bounded() {
+        let fits = "x".repeat(MAX_TEXT);
         assert_eq!(Line::sentence(fits.as_str()).to_logfmt(), fits);
         for more in [format!("{fits}y"), format!("{fits}more")] {
             let mut line = Line::sentence(more);
@@ -532,10 +509,6 @@ mod tests {
             // What comes after a long text has room.
             line.field("request_id", "0123456789abcdef");
             assert!(line.to_logfmt().ends_with("… request_id=0123456789abcdef"));
-            for _ in 0..100 {
-                line.field("reason", fits.as_str());
-            }
-            assert!(line.to_logfmt().len() < MAX_LOG_LINE + 100 * "reason=… ".len() + 100);
         }
     }
 
@@ -572,12 +545,14 @@ mod tests {
 
     #[test]
     fn the_caller_is_the_last_field() {
-        let (logger, queue) = logger();
+        let logger = Logger::default();
+        // Nobody takes the line away.
+        lock(&logger.queue).has_writer = true;
         let _scope = caller_scope(Some("alice ok=true".to_owned()));
         let mut line = Line::default();
         line.field("ok", false);
         logger.add(Level::Info, "fabric_mcp", line);
-        let entry = queue.try_recv().unwrap();
+        let entry = logger.next().unwrap();
         assert_eq!(entry.line.to_logfmt(), r#"ok=false caller="alice ok=true""#);
     }
 

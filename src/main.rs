@@ -260,11 +260,7 @@ fn print(text: &str) -> Result<bool, ExitReason> {
 
 /// The path of this program.
 fn program() -> Result<String, ExitReason> {
-    // Without /proc, the path from the command line.
-    let started = std::env::args_os().next();
-    let started = started.filter(|path| path.as_encoded_bytes().contains(&b'/'));
-    let path =
-        std::env::current_exe().or_else(|error| started.map_or(Err(error), std::path::absolute));
+    let path = std::env::current_exe();
     let path = path.map_err(|error| {
         ExitReason::failed(format!("the path of this program cannot be found: {error}"))
     })?;
@@ -320,9 +316,9 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let env = |name: &str| std::env::var_os(name);
     // The others work where the path cannot be found, as without /proc.
     let program = match what {
-        Generate::File("systemd-unit" | "systemd-template", None)
-        | Generate::ClientConfig(..)
-        | Generate::ClientCommand(..) => program()?,
+        Generate::File("systemd-unit" | "systemd-template", None) | Generate::ClientConfig(..) => {
+            program()?
+        }
         _ => String::new(),
     };
     let (text, hint) = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
@@ -339,9 +335,8 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
 
 /// Refuses names of `--tool` that no tool here has.
 fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
-    let patterns_only = policy.patterns_only;
     let all = Policy {
-        patterns_only,
+        patterns_only: policy.patterns_only,
         ..Policy::default()
     };
     let mut names = policy.tools.iter();

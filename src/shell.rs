@@ -451,8 +451,6 @@ struct CallState {
     news: Option<String>,
     /// The last character that was printed.
     printed: Option<char>,
-    /// Whether the line about waiting was printed.
-    said_wait: bool,
     /// The last silence of a run, in steps of 10 s.
     silent_steps: u64,
     /// Why stdout cannot be written any more.
@@ -573,15 +571,6 @@ impl Peer for Screen {
             Some("notifications/progress") => {
                 tell(&mut state);
                 state.news = params["message"].as_str().map(str::to_owned);
-                // Shows after some silence that the call still runs.
-                if state.news.is_none()
-                    && state.printed.is_none()
-                    && !state.said_wait
-                    && io::stderr().is_terminal()
-                {
-                    state.said_wait = true;
-                    say("waiting for Fabric; Ctrl-C cancels");
-                }
             }
             Some("notifications/message") if params["data"]["type"] == "content" => {
                 let text = params["data"]["content"].as_str().unwrap_or_default();

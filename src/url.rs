@@ -6,9 +6,6 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Longest URL and `--path`, in bytes.
-pub(crate) const MAX_ADDRESS: usize = 2 << 10;
-
 /// An IPv4 address, or the /64 prefix of an IPv6 address, which usually belongs to one owner.
 pub(crate) fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
@@ -128,6 +125,8 @@ const PORT: &str = "the URL's port must be a number from 1 to 65535";
 const NO_NAME: &str =
     "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
 const NO_SCHEME: &str = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
+const USER: &str = "the URL holds a user name or password, which would end up in logs; take the part \
+    before the @ out: a key or token has a variable of its own (FABRIC_API_KEY, FABRIC_MCP_AUTH_TOKEN)";
 const NO_HOST: &str = "the URL has no host; write one as in http://127.0.0.1:8080";
 
 impl fmt::Display for Authority {
@@ -163,21 +162,15 @@ pub(crate) fn origin(text: &str) -> Option<(String, Host)> {
     Some((bare.to_owned(), host))
 }
 
-/// Scheme, authority and path of a URL of http or https without user-info, query and fragment. `user` is why user-info is
-/// refused.
-fn parts<'a>(text: &'a str, user: &str) -> Result<(&'static str, Authority, &'a str), String> {
-    if text.len() > MAX_ADDRESS {
-        return Err(format!(
-            "the URL is longer than {MAX_ADDRESS} bytes; give a shorter one"
-        ));
-    }
+/// Scheme, authority and path of a URL of http or https without user-info, query and fragment.
+fn parts(text: &str) -> Result<(&'static str, Authority, &str), String> {
     let (scheme, authority, path) = split(text).unwrap_or_default();
     let mut known = ["http", "https"].into_iter();
     let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
         return Err(NO_SCHEME.into());
     };
     if authority.contains('@') {
-        return Err(user.into());
+        return Err(USER.into());
     }
     if path.contains(['?', '#']) {
         return Err("the URL must end with the path, without ? or #".into());
@@ -201,16 +194,11 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
     let guess = text.trim_start_matches(['/', ':']);
     let is_guess = !text.contains("://") && guess.chars().all(plain);
-    if is_guess && parts(&format!("http://{guess}"), "").is_ok() {
+    if is_guess && parts(&format!("http://{guess}")).is_ok() {
         let why = "the URL has no scheme; did you mean";
-        return Err(format!("{why} http://{guess}?"));
+        return Err(format!("{why} http://{guess} or https://{guess}?"));
     }
-    let user = "the URL holds a user name or password, which would end up in logs and never \
-        reaches Fabric; take the part before the @ out and set FABRIC_API_KEY instead";
-    let (scheme, authority, path) = parts(text, user)?;
-    if scheme == "https" && !cfg!(feature = "tls") {
-        return Err("this build has no TLS and cannot use https://; use http://, or a build with the feature tls".to_owned());
-    }
+    let (scheme, authority, path) = parts(text)?;
     let path = path.trim_end_matches('/');
     Ok(format!("{scheme}://{authority}{path}"))
 }
@@ -230,21 +218,15 @@ impl WebUrl {
     /// Takes `text` as it is. The error is one line without the name of the flag, and repeats nothing of the URL: what is
     /// wrong in it may be a password.
     pub(crate) fn parse(text: &str) -> Result<WebUrl, String> {
-        const SCHEME: &str = "the URL must begin with https://";
-        if !text.starts_with("https://") && !text.starts_with("http://") {
-            return Err(SCHEME.into());
-        }
-        let user = "the URL holds a user name or password; take the part before the @ out";
-        let (_, authority, path) = parts(text, user)?;
+        let (_, authority, path) = parts(text)?;
         let web = WebUrl {
             text: text.to_owned(),
             path: text.len() - path.len(),
             host: authority.host,
         };
         if !web.is_https() && !web.host.leads_here() {
-            return Err(format!(
-                "{SCHEME}; http:// is accepted only for this machine (127.0.0.1, localhost)"
-            ));
+            let why = "the URL must begin with https://; http:// is accepted only for this machine (127.0.0.1, localhost)";
+            return Err(why.to_owned());
         }
         Ok(web)
     }
@@ -369,15 +351,14 @@ mod tests {
     #[test]
     fn bad_urls_are_refused_with_the_way_out() {
         let no_scheme = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
-        let user = "the URL holds a user name or password, which would end up in logs and never \
-            reaches Fabric; take the part before the @ out and set FABRIC_API_KEY instead";
         let port = "the URL's port must be a number from 1 to 65535";
         let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
         let ends = "the URL must end with the path, without ? or #";
-        let meant = |url: &str| format!("the URL has no scheme; did you mean http://{url}?");
+        let meant = |url: &str| {
+            format!("the URL has no scheme; did you mean http://{url} or https://{url}?")
+        };
         let encode =
             |what: &str| format!("the URL's path must not hold {what}; write it percent-encoded");
-        let no_tls = if cfg!(feature = "tls") { user } else { NO_TLS };
         // Hosts and ports are judged as above.
         for (given, reason) in [
             ("", no_scheme),
@@ -389,8 +370,8 @@ mod tests {
             ("ftp://fabric", no_scheme),
             ("http:/fabric", no_scheme),
             ("http:\\\\fabric", no_scheme),
-            ("http://joe:pass@fabric:8080", user),
-            ("https://pass@fabric", no_tls),
+            ("http://joe:pass@fabric:8080", USER),
+            ("https://pass@fabric", USER),
             ("http://joe:pa/ss@fabric", port),
             ("http://joe:pass/@fabric", port),
             ("http://fabric/?key=pass", ends),
@@ -412,27 +393,6 @@ mod tests {
         }
     }
 
-    const NO_TLS: &str = "this build has no TLS and cannot use https://; use http://, or a build with the feature tls";
-
-    #[test]
-    fn https_needs_the_feature() {
-        let expected = if cfg!(feature = "tls") {
-            Ok("https://fabric".to_owned())
-        } else {
-            Err(NO_TLS.to_owned())
-        };
-        assert_eq!(base_url("https://fabric"), expected);
-    }
-
-    #[test]
-    fn the_length_is_bounded() {
-        let fits = format!("http://f/{}", "x".repeat(MAX_ADDRESS - 9));
-        assert_eq!(base_url(&fits), Ok(fits.clone()));
-        let long = format!("{fits}x");
-        let expected = "the URL is longer than 2048 bytes; give a shorter one";
-        assert_eq!(base_url(&long).unwrap_err(), expected);
-    }
-
     #[test]
     fn urls_are_kept_to_the_letter() {
         for (text, origin, path) in [
@@ -451,22 +411,20 @@ mod tests {
 
     #[test]
     fn other_urls_are_refused_and_not_repeated() {
-        let scheme = "the URL must begin with https://";
         let local = "the URL must begin with https://; http:// is accepted only for this machine \
             (127.0.0.1, localhost)";
-        let user = "the URL holds a user name or password; take the part before the @ out";
         let end = "the URL must end with the path, without ? or #";
         let blank = "the URL's path must not hold  ; write it percent-encoded";
         for (text, why) in [
-            ("", scheme),
-            ("as.example", scheme),
-            ("HTTPS://as.example", scheme),
-            ("ftp://as.example", scheme),
+            ("", NO_SCHEME),
+            ("as.example", NO_SCHEME),
+            ("ftp://as.example", NO_SCHEME),
+            ("HTTPS://as.example", local),
             ("http://as.example", local),
             ("http://10.0.0.1", local),
             ("http://localhost.example", local),
-            ("https://joe:pass@as.example", user),
-            ("http://127.0.0.1@as.example", user),
+            ("https://joe:pass@as.example", USER),
+            ("http://127.0.0.1@as.example", USER),
             ("https://as.example/?key=pass", end),
             ("https://as.example#pass", end),
             ("https://as.example/a b", blank),
@@ -479,7 +437,6 @@ mod tests {
             assert_eq!(error, why, "{text}");
             assert!(!error.contains("pass@") && !error.contains("joe"));
         }
-        assert!(WebUrl::parse(&format!("https://a/{}", "x".repeat(2039))).is_err());
     }
 
     #[test]

@@ -28,10 +28,6 @@ impl Flaw {
         "placeholder",
         "the client sent a placeholder: put the token itself there, or start the client where its variable is set",
     );
-    pub(super) const MALFORMED: Flaw = Flaw(
-        "malformed",
-        "this is not a token: it is too long, or has characters that no token has",
-    );
     pub(super) const INACTIVE: Flaw = Flaw(
         "inactive",
         "the issuer does not know the token, or it has expired or was revoked",
@@ -42,14 +38,11 @@ impl Flaw {
     );
     pub(super) const ISSUER: Flaw = Flaw("issuer", "the token comes from another issuer");
     pub(super) const EXPIRED: Flaw = Flaw("expired", "the token has expired");
-    pub(super) const EARLY: Flaw = Flaw("early", "the token is not valid yet");
     /// Or the issuer's answer about it is not understood.
     pub(super) const KIND: Flaw = Flaw("kind", "the token is not a plain bearer token");
-    pub(super) const NOBODY: Flaw = Flaw("nobody", "the token has neither a subject nor a client");
-    /// A `username` can be given to somebody else later, so it does not identify a user.
-    pub(super) const NO_SUBJECT: Flaw = Flaw(
+    pub(super) const NOBODY: Flaw = Flaw(
         "nobody",
-        "the issuer names the user of the token, but no subject (sub)",
+        "the issuer names no subject (sub) of the token: have it add sub to its introspection responses, as Keycloak does with the client scope basic",
     );
 }
 
@@ -69,9 +62,6 @@ impl AccessError {
         match self {
             AccessError::NoToken => {
                 "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned()
-            }
-            AccessError::BadToken(Flaw::PLACEHOLDER) => {
-                format!("The bearer token is refused: {}.", Flaw::PLACEHOLDER.1)
             }
             AccessError::BadToken(Flaw(_, why)) => {
                 format!("The bearer token is refused: {why}. Get a valid one, then ask again.")
@@ -118,7 +108,7 @@ mod tests {
         let expected = "\
 401 no_token: A token is needed: send the header \"Authorization: Bearer TOKEN\".
 401 placeholder: The bearer token is refused: the client sent a placeholder: put the token itself there, or start the \
-client where its variable is set.
+client where its variable is set. Get a valid one, then ask again.
 401 unknown: The bearer token is refused: nobody here has this token. Get a valid one, then ask again.
 403 forbidden: This token may not do that: it needs the role run, or the OAuth scope fabric:run.
 503 unavailable: This token cannot be checked now, because its issuer gives no usable answer. Try again in 2 s.";

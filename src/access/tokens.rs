@@ -10,7 +10,7 @@
 //! word of the file, because a word in the wrong place may be a token.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File, Metadata};
+use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ use crate::account::Accounts;
 use crate::config::{MAX_SECRET, Secret, TOKEN_PREFIX};
 use crate::encoding::sha256::sha256_hex;
 use crate::logging;
-use crate::os::{files, random};
+use crate::os::files::{self, open_plain};
+use crate::os::random;
 use crate::sync::{lock, read, spawn, try_lock, write};
 use crate::text::{counted, unusable};
 use crate::time::{self, Clock, SystemClock};
@@ -250,12 +251,6 @@ impl Tokens {
             });
             watch.faults = match parsed {
                 Ok((table, faults)) => {
-                    if table.is_empty() {
-                        log::warn!(
-                            "{named} has no token, so no token is valid; add a line that \
-                             fabric-mcp --generate token NAME ROLE prints"
-                        );
-                    }
                     change = Some(format!("{named} was read: {}", self.take(table)));
                     faults.iter().map(|why| format!("{named}, {why}")).collect()
                 }
@@ -361,14 +356,10 @@ fn content(path: &Path) -> Result<(String, bool, u64), String> {
         format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
     };
     let refused = |why: &str| format!("\"{}\" {why}", path.display());
-    // Checked before the file is opened, because opening a pipe would wait for ever.
-    let metadata = fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() {
-        return Err(refused(
-            "is not a regular file, so it could not be read again",
-        ));
-    }
-    let file = File::open(path).map_err(unreadable)?;
+    // A link may lead to the file.
+    let path = path.canonicalize().map_err(unreadable)?;
+    let file = open_plain(&path, OpenOptions::new().read(true)).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
     let text =
         files::text(file, MAX_FILE).map_err(|why| refused(&format!("is not used: {why}")))?;
     let text = text.ok_or_else(|| refused("is larger than 1 MiB"))?;
@@ -432,13 +423,9 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
             };
             let (before, first) = names.entry(name).or_insert_with(|| (at, bare.clone()));
             let there = place(*before);
-            if first.role != bare.role {
-                let (role, first) = (bare.role.name(), first.role.name());
-                let why = format!("this name has the role {role} here and {first} {there}");
-                return Err(why + "; give it one role");
-            }
-            if *first != bare && *before > 0 {
-                let why = format!("this name has other keys {there}");
+            // The token of the environment has no keys.
+            if first.role != bare.role || *before > 0 && *first != bare {
+                let why = format!("this name has another role or other keys {there}");
                 return Err(why + "; give it the same on each line");
             }
             if let Some(before) = tokens.insert(token, at) {
@@ -539,6 +526,7 @@ pub(crate) fn token() -> String {
 mod tests {
     use super::*;
     use crate::time::hand::HandClock;
+    use std::fs::{self, File};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::SystemTime;
 
@@ -606,7 +594,7 @@ mod tests {
             (twice("\nalice run"), format!("line 2: {taken}")),
             (
                 format!("alice run {A}\nbob run {B}\nalice read {A}3"),
-                "line 3: this name has the role read here and run on line 1; give it one role"
+                "line 3: this name has another role or other keys on line 1; give it the same on each line"
                     .into(),
             ),
         ] {
@@ -616,7 +604,7 @@ mod tests {
         }
         let found = mistake(&format!("default run {A}"), Some(B));
         assert_eq!(found, "", "the token of the environment can be rotated");
-        let wanted = "line 1: this name has the role read here and run in FABRIC_MCP_AUTH_TOKEN; give it one role";
+        let wanted = "line 1: this name has another role or other keys in FABRIC_MCP_AUTH_TOKEN; give it the same on each line";
         assert_eq!(mistake(&format!("default read {A}"), Some(B)), wanted);
         let wanted = "line 2: this token is in FABRIC_MCP_AUTH_TOKEN too; give each line its own";
         assert_eq!(mistake(&format!("\nalice run {A}"), Some(A)), wanted);
@@ -817,9 +805,13 @@ mod tests {
         let missing = missing.unwrap().unwrap_err();
         assert!(missing.contains("no such file: ") && again.is_none());
         fs::create_dir(&bench.path).unwrap();
-        let folder = " is not a regular file, so it could not be read again";
-        assert_eq!(twice(), (told(folder), None));
-        assert_eq!(bench.after(60_000), told(folder));
+        let (folder, again) = twice();
+        let why = folder.clone().unwrap().unwrap_err();
+        assert!(
+            why.contains(": it is not a plain file") && again.is_none(),
+            "{why}"
+        );
+        assert_eq!(bench.after(60_000), folder);
         fs::remove_dir(&bench.path).unwrap();
         assert!(bench.names() == ["alice"] && bench.tokens.is_failing());
         bench.write(lines(&[B]), 100);
@@ -865,7 +857,7 @@ mod tests {
             assert_eq!(mistake(&line, None), format!("line 1: {why}"));
         }
         let other = format!("a run {A} models=x\na run {B} models=y");
-        let why = "line 2: this name has other keys on line 1; give it the same on each line";
+        let why = "line 2: this name has another role or other keys on line 1; give it the same on each line";
         assert_eq!(mistake(&other, None), why);
         assert_eq!(mistake(&format!("default run {A} models=x"), Some(B)), "");
         // The first of the tokens ends with its day, here at midnight.

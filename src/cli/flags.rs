@@ -6,11 +6,8 @@
 //! A new setting is an entry here and a field there.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use log::LevelFilter::{Debug, Error, Info, Off, Warn};
-
-use super::values::{self, MAX_KEEP, MAX_TIME, count};
+use super::values::{self, MAX_KEEP, MAX_TIME, count, seconds};
 use crate::clients;
 use crate::config::{BASE_URL, Config, OWN_VARIABLE, Transport};
 use crate::url::base_url;
@@ -56,24 +53,32 @@ const CONNECTIONS: usize = 65_536;
 pub(crate) const FLAGS: &[Flag] = &[
     flag(SERVER, "transport", "TRANSPORT", "stdio")
         .choices("stdio http sse")
-        .choose(|c, at| c.transport = [Transport::Stdio, Transport::Http, Transport::Sse][at])
+        .one(|c, t| {
+            c.transport = match t {
+                "http" => Transport::Http,
+                "sse" => Transport::Sse,
+                _ => Transport::Stdio,
+            };
+            Ok(())
+        })
         .help("How clients reach the server: stdio, http or sse"),
     flag(SERVER, "host", "ADDRESS", "127.0.0.1")
         .one(|c, t| set(&mut c.host, values::host(t)))
         .help("Address to listen on (http and sse)"),
     flag(SERVER, "port", "PORT", "8000")
-        .one(|c, t| set(&mut c.port, values::port(t)))
+        .one(|c, t| set(&mut c.port, count(t, 0, u16::MAX)))
         .help("Port to listen on (http and sse); 0 takes a free one"),
     flag(SERVER, "path", "PATH", "/mcp, on sse /sse")
         .one(|c, t| set(&mut c.path, values::path(t)))
         .help("Path of the MCP endpoint (http and sse)"),
     flag(SERVER, "log-level", "LEVEL", "info")
         .choices("debug info warning error critical warn")
-        .choose(|c, at| c.log_level = [Debug, Info, Warn, Error, Off, Warn][at].to_level())
+        // Critical is none of the levels of `log`.
+        .one(|c, t| set(&mut c.log_level, Ok(t.trim_end_matches("ing").parse().ok())))
         .help("What is logged: debug, info, warning, error or critical"),
     flag(SERVER, "log-format", "FORMAT", "logfmt")
         .choices("logfmt json")
-        .choose(|c, at| c.log_json = at == 1)
+        .one(|c, t| set(&mut c.log_json, Ok(t == "json")))
         .help("How a line of the log is written: logfmt or json"),
     flag(SERVER, "demo", "", "")
         .one(|c, t| set(&mut c.demo, values::switch(t)))
@@ -94,17 +99,23 @@ pub(crate) const FLAGS: &[Flag] = &[
              https://github.com/danielmiessler/fabric, ~/.config/fabric/patterns, or your own \
              with NAME/system.md for each pattern",
         ),
-    time(FABRIC, "connect-timeout", "5", |c| &mut c.fabric.connect_timeout)
+    flag(FABRIC, "connect-timeout", "SECONDS", "5")
+        .one(|c, t| set(&mut c.fabric.connect_timeout, seconds(t, false, MAX_TIME)))
         .help("Longest time to connect to Fabric"),
-    time(FABRIC, "idle-timeout", "300", |c| &mut c.fabric.idle_timeout)
+    flag(FABRIC, "idle-timeout", "SECONDS", "300")
+        .one(|c, t| set(&mut c.fabric.idle_timeout, seconds(t, false, MAX_TIME)))
         .help("Longest silence of Fabric during a run"),
-    time(FABRIC, "run-timeout", "3600", |c| &mut c.fabric.run_timeout)
+    flag(FABRIC, "run-timeout", "SECONDS", "3600")
+        .one(|c, t| set(&mut c.fabric.run_timeout, seconds(t, false, MAX_TIME)))
         .help("Longest time for a run"),
-    time(FABRIC, "request-timeout", "30", |c| &mut c.fabric.request_timeout)
+    flag(FABRIC, "request-timeout", "SECONDS", "30")
+        .one(|c, t| set(&mut c.fabric.request_timeout, seconds(t, false, MAX_TIME)))
         .help("Longest time for any other request"),
-    time(FABRIC, "models-timeout", "120", |c| &mut c.fabric.models_timeout)
+    flag(FABRIC, "models-timeout", "SECONDS", "120")
+        .one(|c, t| set(&mut c.fabric.models_timeout, seconds(t, false, MAX_TIME)))
         .help("Longest time to list the models or get a transcript"),
-    time(FABRIC, "catalog-ttl", "300", |c| &mut c.catalog_ttl)
+    flag(FABRIC, "catalog-ttl", "SECONDS", "300")
+        .one(|c, t| set(&mut c.catalog_ttl, seconds(t, false, MAX_TIME)))
         .help("How long the list of patterns is kept"),
     flag(RUNS, "allow-pattern", "NAME", "")
         .many(|c, t| push(&mut c.policy.allowed, values::pattern(t)))
@@ -141,7 +152,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Offer only this tool"),
     flag(RUNS, "prompt", "WHICH", "all")
         .choices("all none")
-        .choose(|c, at| c.policy.no_prompts = at == 1)
+        .one(|c, t| set(&mut c.policy.no_prompts, Ok(t == "none")))
         .help("Which prompts are offered: all or none"),
     flag(RUNS, "max-runs", "COUNT", "16, on http and sse 512")
         .one(|c, t| set(&mut c.max_runs, count(t, 1, MAX_MAX_RUNS)))
@@ -149,12 +160,14 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(RUNS, "max-memory", "MIB", "256")
         .one(|c, t| set(&mut c.max_memory, count(t, 32, 65_536).map(|mib| mib << 20)))
         .help("Memory limit for all requests, runs and answers together"),
-    pause(RUNS, "answer-within", "50", |c| &mut c.kept.answer_within)
+    flag(RUNS, "answer-within", "SECONDS", "50")
+        .one(|c, t| set(&mut c.kept.answer_within, seconds(t, true, MAX_TIME)))
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
-    pause(RUNS, "task-after", "5", |c| &mut c.kept.task_after)
+    flag(RUNS, "task-after", "SECONDS", "5")
+        .one(|c, t| set(&mut c.kept.task_after, seconds(t, true, MAX_TIME)))
         .help("Answer with an MCP task if the run takes longer, for clients that support tasks; 0 answers at once"),
     flag(RUNS, "keep-runs", "SECONDS", "3600")
-        .takes(Takes::Time(|c| &mut c.kept.keep, true, MAX_KEEP))
+        .one(|c, t| set(&mut c.kept.keep, seconds(t, true, MAX_KEEP)))
         .help("How long runs and their output are kept after their end; 0 keeps none"),
     flag(RUNS, "state-dir", "DIR", "")
         .one(|c, t| set(&mut c.kept.state_dir, values::state_dir(t)))
@@ -191,7 +204,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(HTTP, "max-connections", "COUNT", "512")
         .one(|c, t| set(&mut c.http.max_connections, count(t, 1, CONNECTIONS)))
         .help("Maximum number of connections at once"),
-    time(SERVER, "drain-timeout", "10", |c| &mut c.http.drain_timeout)
+    flag(SERVER, "drain-timeout", "SECONDS", "10")
+        .one(|c, t| set(&mut c.http.drain_timeout, seconds(t, false, MAX_TIME)))
         .help("How long runs may continue after SIGTERM or SIGINT"),
     flag(COMMAND, "check", "", "").help("Test the connection to Fabric, report, and exit with 0 if all is well"),
     flag(COMMAND, "connect", "URL", "").help(
@@ -215,12 +229,12 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "generate", "WHAT", "")
         .choices(
             "man complete-bash complete-zsh complete-fish systemd-unit systemd-template sysusers \
-             compose kubernetes prometheus skills skill plugin client-config client-command token",
+             compose kubernetes prometheus skills skill plugin client-config token",
         )
         .help(
             "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit [PROGRAM], \
              systemd-template [PROGRAM], sysusers, compose [SECRETS], kubernetes [IMAGE], \
-             prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; write \
+             prometheus, client-config [CLIENT], token NAME ROLE; write \
              skills DIR NAME…, skill DIR, plugin DIR",
         ),
     flag(COMMAND, "all", "", "").help("With --generate skills: every pattern"),
@@ -228,7 +242,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Add the server to a client's configuration file, after asking"),
     flag(COMMAND, "uninstall", "CLIENT", "").help("Remove the server from that file again, after asking"),
     flag(COMMAND, "url", "URL", "").help(
-        "With --install and --generate client-…: for a server over http, or --transport sse, at \
+        "With --install and --generate client-config: for a server over http, or --transport sse, at \
          this URL",
     ),
     flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask"),
@@ -245,21 +259,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Print help: -h in short, --help in full, --help TOPIC on one thing"),
 ];
 
-/// What follows a flag, and the field of the configuration it sets.
-#[derive(Clone, Copy, Debug)]
-enum Takes {
-    /// A text.
-    Text(Set),
-    /// The number of one of the flag's choices.
-    Choice(fn(&mut Config, usize)),
-    /// A time in seconds, whether it may be 0, and the longest.
-    Time(Field, bool, Duration),
-}
-
-/// The field that a flag sets.
-type Field = fn(&mut Config) -> &mut Duration;
-
-/// Parses a value and sets its field. The error says what is wrong and what to give instead, without the flag's name.
+/// Parses a value, one of the choices if there are such, and sets its field. The error says what is wrong and what to give instead, without the flag's name.
 type Set = fn(&mut Config, &str) -> Result<(), String>;
 
 /// The sections of the help in their order, each by its heading.
@@ -281,7 +281,7 @@ pub(crate) struct Flag {
     pub(crate) short: Option<char>,
     /// What the help calls its value; empty if it takes none, in `[=` and `]` if it can be left out.
     pub(crate) placeholder: Literal,
-    takes: Takes,
+    set: Set,
     /// Whether all of its values are used; of others, the last one wins.
     pub(crate) is_repeated: bool,
     /// All values that are allowed, if there are only a few, with spaces between them.
@@ -293,22 +293,13 @@ pub(crate) struct Flag {
     pub(crate) section: Literal,
 }
 
-const fn time(section: Literal, long: Literal, default: Literal, field: Field) -> Flag {
-    flag(section, long, "SECONDS", default).takes(Takes::Time(field, false, MAX_TIME))
-}
-
-/// A time that may be 0.
-const fn pause(section: Literal, long: Literal, default: Literal, field: Field) -> Flag {
-    flag(section, long, "SECONDS", default).takes(Takes::Time(field, true, MAX_TIME))
-}
-
 const fn flag(section: Literal, long: Literal, placeholder: Literal, default: Literal) -> Flag {
     Flag {
         long,
         short: None,
         placeholder,
         // Its value is looked up later.
-        takes: Takes::Text(|_, _| Ok(())),
+        set: |_, _| Ok(()),
         is_repeated: false,
         choices: "",
         default,
@@ -323,13 +314,9 @@ impl Flag {
         self
     }
 
-    const fn takes(mut self, takes: Takes) -> Flag {
-        self.takes = takes;
+    const fn one(mut self, set: Set) -> Flag {
+        self.set = set;
         self
-    }
-
-    const fn one(self, set: Set) -> Flag {
-        self.takes(Takes::Text(set))
     }
 
     const fn many(mut self, set: Set) -> Flag {
@@ -340,10 +327,6 @@ impl Flag {
     const fn choices(mut self, choices: Literal) -> Flag {
         self.choices = choices;
         self
-    }
-
-    const fn choose(self, set: fn(&mut Config, usize)) -> Flag {
-        self.takes(Takes::Choice(set))
     }
 
     const fn help(mut self, help: Literal) -> Flag {
@@ -370,16 +353,11 @@ impl Flag {
 
     /// Sets its field, if there is one. Errors are those of [`Set`].
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
-        match self.takes {
-            Takes::Text(set_to) => set_to(config, text),
-            Takes::Choice(set_to) => {
-                set_to(config, values::choice(text, &self.values())?);
-                Ok(())
-            }
-            Takes::Time(field, may_be_0, most) => {
-                set(field(config), values::seconds(text, may_be_0, most))
-            }
-        }
+        let text = match self.choices {
+            "" => text,
+            _ => values::choice(text, &self.values())?,
+        };
+        (self.set)(config, text)
     }
 
     /// The default without what the help adds to it.

@@ -41,7 +41,8 @@ impl<'a> FlagsAndEnv<'a> {
             read_file,
         };
         let mut parser = lexopt::Parser::from_args(args);
-        while let Some(arg) = parser.next().map_err(usage_error)? {
+        let has_value = |error| format!("{error}; leave the value out");
+        while let Some(arg) = parser.next().map_err(has_value)? {
             let mut on = "true";
             let flag = match arg {
                 Arg::Long(name) => flags::by_long(name).ok_or_else(|| unknown_long(name))?,
@@ -85,10 +86,6 @@ impl<'a> FlagsAndEnv<'a> {
                 "--{one} and --{other} are two commands; give one of them"
             ));
         }
-        if self.has("history") && self.has("no-history") {
-            let why = "--history and --no-history are opposites; give one of them";
-            return Err(why.to_owned());
-        }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let is_call = self.has("call");
         let fits = |long: &str| match long {
@@ -110,10 +107,7 @@ impl<'a> FlagsAndEnv<'a> {
             ("history", "--install and --state-dir"),
             ("no-history", "--install"),
             ("all", "--generate skills"),
-            (
-                "url",
-                "--install, --generate client-config and --generate client-command",
-            ),
+            ("url", "--install and --generate client-config"),
         ] {
             let mut given = self.given.iter();
             let is_partner = |(flag, value): &(&Flag, String)| match flag.long {
@@ -262,15 +256,6 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<String, String> 
             [] => format!("{name} needs a value: {name} {}", flag.placeholder),
             values => format!("{name} needs a value: give {}", either(values)),
         }),
-    }
-}
-
-fn usage_error(error: lexopt::Error) -> String {
-    match error {
-        lexopt::Error::UnexpectedValue { option, .. } => {
-            format!("{option} takes no value; write {option} alone")
-        }
-        other => other.to_string(),
     }
 }
 

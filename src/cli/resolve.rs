@@ -7,7 +7,8 @@ use std::cell::LazyCell;
 use std::path::PathBuf;
 
 use super::flags::{
-    API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, VARIABLES,
+    self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET,
+    VARIABLES,
 };
 use super::parse::{FlagsAndEnv, listed};
 use super::{named, values};
@@ -16,7 +17,7 @@ use crate::config::{
     Secret, Transport,
 };
 use crate::text::{closest, is_misspelled, is_placeholder};
-use crate::url::{self, Host, WebUrl};
+use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
 const SHORT_TOKEN: usize = 16;
@@ -33,23 +34,15 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
         let model = model.map_err(|why| named(&name, why))?;
         config.policy.pattern_models.push(model);
     }
-    // FABRIC_BASE_URL may be there for other programs: it need not be right if nothing uses it.
-    let mut url = Ok(());
-    for flag in FLAGS {
-        match (settings.apply(flag, &mut config), flag.long) {
-            (applied, "fabric-url") => url = applied,
-            (applied, _) => applied?,
-        }
+    let url = flags::get("fabric-url");
+    for flag in FLAGS.iter().filter(|flag| flag.long != url.long) {
+        settings.apply(flag, &mut config)?;
     }
     if config.transport != Transport::Stdio && !settings.is_given("max-runs") {
         config.max_runs = HTTP_MAX_RUNS;
     }
     if config.transport == Transport::Sse && !settings.is_given("path") {
         config.path = "/sse".to_owned();
-    }
-    if config.demo && settings.has("fabric-url") {
-        let ignored = "--demo uses the Fabric built into this program: --fabric-url is ignored.";
-        config.warnings.push(ignored.to_owned());
     }
     config.kept.is_history = settings.has("history");
     let has_folders = !config.patterns_dirs.is_empty();
@@ -65,21 +58,19 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
     };
     let sources = ["patterns-dir", "start-fabric", "demo", "fabric-url"];
     let mut given = sources.into_iter().filter(is_given);
-    if let (Some(one @ ("patterns-dir" | "start-fabric")), Some(other)) =
-        (given.next(), given.next())
-    {
+    if let (Some(one), Some(other)) = (given.next(), given.next()) {
         let other = settings.name(other);
         let why = format!(
             "it cannot be combined with {other}; leave one of them out, or unset it if it is a variable"
         );
         return Err(named(&settings.name(one), why));
     }
-    // The key is for another Fabric.
-    let needs_fabric = config.needs_fabric();
-    if needs_fabric {
-        url?;
+    // FABRIC_BASE_URL may be there for other programs, and the key is for that Fabric.
+    let key = settings.secret(API_KEY)?;
+    if config.needs_fabric() {
+        settings.apply(url, &mut config)?;
+        config.fabric.api_key = key;
     }
-    config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| needs_fabric);
     config.fabric.ca_file = ca_file(settings);
     config.http.token = token(settings, &mut config.warnings)?;
     if !settings.is_for_client() {
@@ -113,21 +104,18 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     let others = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
     // Most starts have no such variable.
     let known = LazyCell::new(|| flags.chain(others).collect::<Vec<_>>());
-    let own = [BASE_URL, API_KEY];
     let warning = |name: &str| {
-        let begins = name.starts_with(OWN_VARIABLE);
-        if own.contains(&name) || begins && known.iter().any(|known| known == name) {
+        if [BASE_URL, API_KEY].contains(&name) || known.iter().any(|known| known == name) {
             return None;
         }
-        let mut close = own.into_iter().filter(|own| is_misspelled(name, own));
+        let begins = name.starts_with(OWN_VARIABLE);
         let similar = || {
             let names = known.iter().map(|name| bare(name));
             let similar = *closest(bare(name), names).first()?;
-            let known = known.iter().find(|known| bare(known) == similar);
-            known.map(String::as_str)
+            let found = known.iter().find(|known| bare(known) == similar)?;
+            (begins || is_misspelled(name, found)).then_some(found.as_str())
         };
-        let meant = listed(&OTHERS, name).or_else(|| close.next());
-        let hint = match meant.or_else(|| similar().filter(|_| begins)) {
+        let hint = match listed(&OTHERS, name).or_else(similar) {
             Some(meant) => format!("did you mean {meant}?"),
             None if begins => "fabric-mcp --help lists them.".to_owned(),
             None => return None,
@@ -231,15 +219,11 @@ fn token(settings: &FlagsAndEnv<'_>, warnings: &mut Vec<String>) -> Result<Optio
         (None, Some(token)) => (file_name.as_str(), token),
         (None, None) => return Ok(None),
     };
-    if is_placeholder(token.expose()) {
+    if is_placeholder(token.expose()) || token.expose().len() < SHORT_TOKEN {
         warnings.push(format!(
-            "{name}: the token looks like a placeholder that nothing has replaced, and can be \
-             guessed; put the token itself there."
-        ));
-    } else if token.expose().len() < SHORT_TOKEN {
-        warnings.push(format!(
-            "{name}: the token is shorter than {SHORT_TOKEN} characters and may be guessed; make \
-             a longer one, for example by openssl rand -hex 32."
+            "{name}: the token is a placeholder that nothing has replaced, or shorter than \
+             {SHORT_TOKEN} characters, so it can be guessed; put a better one there, for example \
+             from openssl rand -hex 32."
         ));
     }
     Ok(Some(token))
@@ -276,16 +260,6 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
             "--allow-unauthenticated: {name} {why}, and no token is asked for: anyone who reaches this \
              server may use it. Limits are for each address: all who come through a proxy are one \
              caller, unless --trusted-proxy names it."
-        ));
-    }
-    let is_local = |origin: &str| url::origin(origin).is_some_and(|(_, host)| host.is_loopback());
-    let pages = http.allowed_origins.iter().map(String::as_str);
-    let pages: Vec<&str> = pages.filter(|origin| !is_local(origin)).collect();
-    if !pages.is_empty() {
-        config.warnings.push(format!(
-            "{}: every script on pages of {} may use this server, because no token is asked for.",
-            settings.name("allowed-origin"),
-            pages.join(", ")
         ));
     }
     Ok(())

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret};
 use crate::text::{decimal, either, is_language, number};
 use crate::time;
-use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
+use crate::url::{self, Authority, Host, WebUrl};
 
 /// Shortest time that can be set.
 const MIN_TIME: Duration = Duration::from_millis(1);
@@ -20,6 +20,8 @@ const MIN_TIME: Duration = Duration::from_millis(1);
 pub(super) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Longest time that runs can be kept for: 90 days.
 pub(super) const MAX_KEEP: Duration = Duration::from_secs(90 * 24 * 3600);
+/// Longest `--path`, in bytes.
+const MAX_PATH: usize = 2 << 10;
 /// Paths the server answers itself, which `--path` may not take.
 const OPERATIONS_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
@@ -45,10 +47,10 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
     meaning.ok_or_else(|| wrong(text, rest))
 }
 
-/// The index of the choice with this name, in upper or lower case.
-pub(super) fn choice(text: &str, choices: &[&str]) -> Result<usize, String> {
-    let mut names = choices.iter();
-    let found = names.position(|name| name.eq_ignore_ascii_case(text));
+/// The choice with this name, in upper or lower case.
+pub(super) fn choice<'a>(text: &str, choices: &[&'a str]) -> Result<&'a str, String> {
+    let mut names = choices.iter().copied();
+    let found = names.find(|name| name.eq_ignore_ascii_case(text));
     let rest = format_args!("is not one of the choices; give {}", either(choices));
     valid(found, text, rest)
 }
@@ -132,18 +134,6 @@ pub(super) fn host(text: &str) -> Result<String, String> {
     valid(host, text, rest)
 }
 
-pub(super) fn port(text: &str) -> Result<u16, String> {
-    // Kubernetes sets NAME_PORT for each Service NAME.
-    let rest = match text.starts_with("tcp://") {
-        true => {
-            "is not a port but what Kubernetes sets for a Service called fabric-mcp; give --port, \
-             or set enableServiceLinks: false"
-        }
-        false => "is not a port; give a number from 0 to 65535",
-    };
-    count(text, 0, u16::MAX).map_err(|_| wrong(text, rest))
-}
-
 /// A whole number from `least` to `most`.
 pub(super) fn count<T: FromStr + PartialOrd + Display>(
     text: &str,
@@ -171,32 +161,16 @@ pub(super) fn seconds(text: &str, may_be_0: bool, most: Duration) -> Result<Dura
     })
 }
 
-/// The URL of an MCP endpoint, over Streamable HTTP or HTTP+SSE.
-pub(super) fn server_url(text: &str) -> Result<String, String> {
-    if text.contains('@') {
-        return Err(
-            "the URL holds a user name or password; take the part before the @ out: the token goes into a header"
-                .to_owned(),
-        );
-    }
-    let authority = text.split('/').next().unwrap_or_default();
-    let is_far = Authority::parse(authority).is_ok_and(|authority| !authority.host.is_loopback());
-    let url = url::base_url(text).map_err(|why| match is_far {
-        true => why.replace("did you mean http://", "did you mean https://"),
-        false => why,
-    })?;
+/// The URL of an MCP endpoint that gets the token.
+pub(super) fn connect_url(text: &str) -> Result<String, String> {
+    let url = url::base_url(text)?;
+    WebUrl::parse(&url)?;
     match url::split(&url) {
         Some((_, _, "")) => Err(format!(
             "the URL has no path; add that of the endpoint, as in {url}/mcp"
         )),
         _ => Ok(url),
     }
-}
-
-/// The URL of an MCP endpoint over Streamable HTTP that gets the token.
-pub(super) fn connect_url(text: &str) -> Result<String, String> {
-    let url = server_url(text)?;
-    WebUrl::parse(&url).map(|_| url)
 }
 
 /// What a server is called in a client.
@@ -210,11 +184,11 @@ pub(super) fn server_name(text: &str) -> Result<String, String> {
 /// The path of the MCP endpoint.
 pub(super) fn path(text: &str) -> Result<String, String> {
     let allowed = |b: u8| b.is_ascii_graphic() && !b"?#\"<>\\".contains(&b);
-    let is_path = text.starts_with('/') && text.len() <= MAX_ADDRESS && text.bytes().all(allowed);
+    let is_path = text.starts_with('/') && text.len() <= MAX_PATH && text.bytes().all(allowed);
     let path = (is_path && !OPERATIONS_PATHS.contains(&text)).then(|| text.to_owned());
     let taken = OPERATIONS_PATHS.join(", ");
     let rest = format!(
-        "is not allowed; give a path that begins with /, such as /mcp, of at most {MAX_ADDRESS} \
+        "is not allowed; give a path that begins with /, such as /mcp, of at most {MAX_PATH} \
          visible ASCII characters without ? # \" < > \\, and none of {taken}"
     );
     valid(path, text, rest)

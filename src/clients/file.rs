@@ -116,14 +116,10 @@ impl ClientFile {
 
 /// Writes a backup beside a file. It has another extension: some clients read every file of a folder.
 fn back_up(file: &Path, text: &str, old: &Metadata) -> io::Result<PathBuf> {
-    for number in 1..=MAX_BACKUPS {
-        let backup = backup(file, number);
-        match create_private(&backup, text, |new| take_after(new, old, PRIVATE)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            other => return other.map(|()| backup),
-        }
-    }
-    Err(io::Error::other("there are too many already"))
+    let mut paths = (1..=MAX_BACKUPS).map(|number| backup(file, number));
+    let free = paths.find(|path| fs::symlink_metadata(path).is_err());
+    let backup = free.ok_or_else(|| io::Error::other("there are too many already"))?;
+    create_private(&backup, text, |new| take_after(new, old, PRIVATE)).map(|()| backup)
 }
 
 fn backup(file: &Path, number: u32) -> PathBuf {

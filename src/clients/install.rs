@@ -18,7 +18,7 @@ use crate::url::{self, Authority};
 use super::file::{self, ClientFile};
 use super::jsonc::Document;
 use super::layout::{self, KEYS, member};
-use super::{Env, Format, Launch, McpClient, NAME, PROGRAM, TOKEN_PLACEHOLDER, history};
+use super::{Env, Format, Launch, McpClient, NAME, PROGRAM, TOKEN_PLACEHOLDER, located};
 
 /// How long a check of the entry may take.
 const CHECK: Duration = Duration::from_secs(2);
@@ -104,7 +104,7 @@ pub(crate) fn run(
         told += &checked(program, launch, entry)?;
     }
     say(&told)?;
-    if asks && !agreed(is_foreign)? {
+    if asks && !agreed()? {
         return Ok(false);
     }
     let written = write(&found, &document, &new, [&entry, &after], &is_ours);
@@ -177,7 +177,8 @@ impl Installation {
             (None, old) => old.as_ref().filter(|old| !is_settled(old)).map(|_| false),
         };
         let value = |flag| after(args, flag).or_else(|| after(before?, flag));
-        let folder = history(OS, env).and_then(|folder| folder.into_os_string().into_string().ok());
+        let folder =
+            located(SHARED, OS, env).and_then(|folder| folder.into_os_string().into_string().ok());
         let Some(folder) = value(STATE_DIR).or(folder) else {
             return Ok(String::new());
         };
@@ -209,6 +210,8 @@ impl Installation {
 
 /// The flag of an entry whose runs are kept in memory where the folder cannot be used.
 const HISTORY: &str = "--history";
+/// The folder in which a user's clients keep runs together.
+const SHARED: &str = "STATE/fabric-mcp";
 const STATE_DIR: &str = "--state-dir";
 const KEEP_RUNS: &str = "--keep-runs";
 
@@ -345,6 +348,8 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     };
     let [said, wrong] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
     let wrong = wrong.trim_start_matches("fabric-mcp: ").trim();
+    // That is the flag by which the user gives the URL.
+    let wrong = wrong.replace("--connect", "--url");
     if done.status.code() == Some(2) {
         return Err(format!("{wrong}. Nothing was changed"));
     }
@@ -538,11 +543,6 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
             ),
             _ => continue,
         };
-        if refers && variable == API_KEY {
-            text += &format!(
-                "Or do this again with {API_KEY} unset, and put the key into the empty place in the file.\n"
-            );
-        }
     }
     text
 }
@@ -555,17 +555,13 @@ fn say(text: &str) -> Result<(), String> {
         .map_err(|error| format!("stdout cannot be written: {error}. Nothing more was done"))
 }
 
-/// Asks whether to go on; `foreign`: with somebody else's entry.
-fn agreed(foreign: bool) -> Result<bool, String> {
+/// Asks whether to go on.
+fn agreed() -> Result<bool, String> {
     if !io::stdin().is_terminal() {
-        say(match foreign {
-            false => {
-                "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go ahead without asking.\n"
-            }
-            true => {
-                "Nothing was changed: for such an entry --yes is not enough. Run this in a terminal, to be asked.\n"
-            }
-        })?;
+        say(
+            "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go \
+             ahead without asking; for an entry that is not fabric-mcp's, --yes is not enough.\n",
+        )?;
         return Ok(false);
     }
     let agreed = ask("Make this change? [y/N] ", false)?;

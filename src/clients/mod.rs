@@ -365,7 +365,8 @@ pub(crate) enum Launch {
     },
 }
 
-/// The path of `file`, written as in a row of [`CLIENTS`]; `None` if the variables of its folder are not set.
+/// The path of `file`, written as in a row of [`CLIENTS`], or below `STATE`, where programs of the system keep their data;
+/// `None` if the variables of its folder are not set.
 fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
     let variable = |name: &str| {
         let value = env(name).filter(|value| !value.is_empty());
@@ -385,23 +386,15 @@ fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
     let base = match (base, system) {
         (".", _) => PathBuf::new(),
         ("HOME", _) => variable(home)?,
-        ("SETTINGS", "macos") => variable(home)?.join("Library/Application Support"),
+        ("SETTINGS" | "STATE", "macos") => variable(home)?.join("Library/Application Support"),
         ("SETTINGS", "windows") => folder("APPDATA")?,
         ("SETTINGS", _) => folder("XDG_CONFIG_HOME")?,
+        ("STATE", "windows") => folder("LOCALAPPDATA")?,
+        ("STATE", _) => folder("XDG_STATE_HOME")?,
         (name, _) => folder(name)?,
     };
     // One separator throughout, also on Windows.
     Some(rest.split('/').fold(base, |path, part| path.join(part)))
-}
-
-/// The folder in which a user's clients keep runs together.
-fn history(system: &str, env: Env<'_>) -> Option<PathBuf> {
-    let file = match system {
-        "macos" => "SETTINGS/fabric-mcp",
-        "windows" => "LOCALAPPDATA/fabric-mcp",
-        _ => "XDG_STATE_HOME/fabric-mcp",
-    };
-    located(file, system, env)
 }
 
 impl McpClient {

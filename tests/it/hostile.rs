@@ -42,7 +42,7 @@ fn request(rng: &mut Rng) -> (String, Value) {
     let params = match rng.within(0..7) {
         0 => json!({"name": "fabric_list_patterns", "arguments": {}}),
         1 => {
-            json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "summarize", "model_name": "demo-instant",
+            json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "summarize", "model_name": "demo-dry-run",
                     "input_text": rng.text(0..80), "stream": true}, "_meta": {"progressToken": rng.text(0..9)}})
         }
         2 => json!({"name": "fabric_run_pattern", "arguments": rng.json(2)}),

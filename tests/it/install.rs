@@ -9,7 +9,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::support::fabric::FakeFabric;
+use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Program};
 use crate::support::reply::Reply;
@@ -434,18 +434,10 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout("\"fabric\" there yourself");
     }
     assert_eq!(home.names("."), Vec::<String>::new());
-    for what in [
-        &["--install", "codex"][..],
-        &["--generate", "client-command", "codex"],
-    ] {
-        let program = what
-            .iter()
-            .fold(Program::new([]), |program, word| program.arg(word));
-        let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
-        let said = format!("{}{}", finished.stdout, finished.stderr);
-        let part = "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY";
-        assert!(said.contains(part), "{said}");
-    }
+    let program = Program::new(["--install", "codex"]).env("FABRIC_API_KEY", "k");
+    program.run(DEADLINE).expect_stdout(
+        "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY",
+    );
 }
 
 #[test]
@@ -579,8 +571,7 @@ fn the_remaining_step_for_the_secret_is_printed() {
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
     let refers = "First: quit Cursor, and start it with `cursor .` from a shell where \
-        FABRIC_API_KEY is set: the file only refers to it.\nOr do this again with FABRIC_API_KEY \
-        unset, and put the key into the empty place in the file.\nNext: ";
+        FABRIC_API_KEY is set: the file only refers to it.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
     let is_so = said("k", &["--install", "zed"]).contains(empty);
     assert!(is_so, "Zed refers to no variables");
@@ -674,4 +665,13 @@ fn no_mode_but_the_file_s_own_changes_through_a_link() {
     let mode = fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     assert_eq!(home.read("victim"), "mine");
+}
+
+#[test]
+fn a_check_of_a_url_names_the_flag_that_was_given() {
+    let home = TempFolder::new("home-url");
+    let url = format!("http://127.0.0.1:{}/mcp", closed_port());
+    let finished = home.run(["--install", "cursor", "--url", &url]);
+    finished.expect_stdout("Check the URL of --url, ");
+    assert!(!finished.stdout.contains("--connect"), "{finished:?}");
 }

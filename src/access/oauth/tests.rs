@@ -115,13 +115,9 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
 }
 
 #[test]
-fn what_is_no_token_and_what_is_ours_is_not_asked_about() {
+fn what_is_ours_is_not_asked_about() {
     let fake = Fake::new(active);
     let (oauth, _) = oauth(&fake);
-    let long = "x".repeat((8 << 10) + 1);
-    for token in ["=", "a b", "a=b", "a,b", "tök", "a\"", &long] {
-        assert_eq!(refusal(&oauth, token), bad(Flaw::MALFORMED), "{token}");
-    }
     assert_eq!(refusal(&oauth, "fmcp_0123"), bad(Flaw::UNKNOWN));
     assert_eq!(fake.lines(), [""; 0]);
     assert_eq!(refusal(&oauth, &"x".repeat(8 << 10)), None);
@@ -259,7 +255,7 @@ fn an_odd_answer_about_one_token_lets_it_not_in_and_locks_nobody_out() {
         || FakeReply::Answer(200, String::new()),
         || FakeReply::Answer(200, "<html>".into()),
         || FakeReply::Answer(200, format!("{}{}", claims(), claims())),
-        || FakeReply::Answer(200, r#"{"active": false, "active": true}"#.into()),
+        || FakeReply::Answer(200, "[]".into()),
         || FakeReply::Answer(200, format!("{}{}", claims(), " ".repeat(256 << 10))),
         || FakeReply::Raw(Vec::new()),
     ];
@@ -590,8 +586,8 @@ fn users_without_a_subject_are_refused_and_clients_are_not() {
     let (alice, al, app) = (Some("alice"), Some("al"), Some("app"));
     for (sub, username, client, identity) in [
         (alice, al, app, Ok("oauth:http://localhost/as#alice")),
-        (None, al, app, Err(Flaw::NO_SUBJECT)),
-        (None, al, None, Err(Flaw::NO_SUBJECT)),
+        (None, al, app, Err(Flaw::NOBODY)),
+        (None, al, None, Err(Flaw::NOBODY)),
         (None, None, app, Ok("oauth-client:http://localhost/as#app")),
         (app, None, app, Ok("oauth-client:http://localhost/as#app")),
         (None, None, None, Err(Flaw::NOBODY)),
@@ -605,15 +601,14 @@ fn users_without_a_subject_are_refused_and_clients_are_not() {
 
 fn judge(change: &Value) -> Verdict {
     let mut answer = json!({
-        "active": true, "aud": RESOURCE, "exp": DATE + 1, "nbf": DATE, "iss": "http://localhost/as", "sub": "alice",
+        "active": true, "aud": RESOURCE, "exp": DATE + 1, "iss": "http://localhost/as", "sub": "alice",
         "client_id": "app", "scope": "openid fabric:read", "token_type": "Bearer", "username": "x",
     });
     for (name, value) in change.as_object().unwrap() {
         answer[name] = value.clone();
     }
-    let answer: Introspection = serde_json::from_value(answer).unwrap();
     let settings = OAuthSettings::of("http://localhost/as", "", "");
-    answer.judge(&settings, Duration::ZERO, DATE)
+    super::judge(&answer, &settings, Duration::ZERO, DATE)
 }
 
 #[test]
@@ -628,9 +623,8 @@ fn a_good_token_says_whose_it_is_and_for_what() {
         json!({}),
         json!({"aud": ["http://localhost:8000/mcp"]}),
         json!({"aud": ["other", 5, "http://localhost:8000/mcp"]}),
-        json!({"iss": null, "nbf": null, "token_type": null, "client_id": null, "cnf": null}),
+        json!({"iss": null, "token_type": null, "client_id": null, "cnf": null}),
         json!({"token_type": "bearer"}),
-        json!({"nbf": DATE + 60}),
         json!({"exp": DATE as f64 + 1.9}),
     ] {
         assert_eq!(judge(&same), Ok(read.clone()), "{same}");
@@ -656,8 +650,6 @@ fn anything_else_is_a_refusal() {
         (json!({"iss": "http://localhost/as/"}), Flaw::ISSUER),
         (json!({"exp": DATE as f64 + 0.9}), Flaw::EXPIRED),
         (json!({"exp": "soon"}), Flaw::KIND),
-        (json!({"nbf": DATE + 61}), Flaw::EARLY),
-        (json!({"nbf": "now"}), Flaw::KIND),
         (json!({"token_type": "DPoP"}), Flaw::KIND),
         (json!({"cnf": {"jkt": "x"}}), Flaw::KIND),
         (json!({"scope": ["fabric:run"]}), Flaw::KIND),
@@ -686,15 +678,6 @@ fn scopes_are_whole_words() {
         assert_eq!(found, role, "{scope}");
     }
     assert_eq!(judge(&json!({"scope": null})).map(|grant| grant.role), none);
-}
-
-#[test]
-fn a_member_that_is_there_twice_is_not_understood() {
-    assert!(serde_json::from_str::<Introspection>(r#"{"active": false, "active": true}"#).is_err());
-    for text in ["[]", "true", "null", "", "{", "{} {}"] {
-        let is_so = serde_json::from_str::<Introspection>(text).is_err();
-        assert!(is_so, "{text}");
-    }
 }
 
 #[test]

@@ -25,8 +25,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --port => --port needs a value: --port PORT
 --host --demo => --host needs a value: --host ADDRESS
 --transport => --transport needs a value: give stdio, http or sse
---demo=yes => --demo takes no value; write --demo alone
--V=1 => -V takes no value; write -V alone
+--demo=yes => unexpected argument for option '--demo': "yes"; leave the value out
 --json => --json only works with --check, --call, --list-tools and --usage; add one of them or leave it out
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
@@ -39,8 +38,8 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --transport streamable => --transport: "streamable" is not one of the choices; give stdio, http or sse
 --log-level loud => --log-level: "loud" is not one of the choices;
     give debug, info, warning, error, critical or warn
---port 65536 => --port: "65536" is not a port; give a number from 0 to 65535
---port +1 => --port: "+1" is not a port; give a number from 0 to 65535
+--port 65536 => --port: "65536" is not a number from 0 to 65535; give one
+--port +1 => --port: "+1" is not a number from 0 to 65535; give one
 --host= => --host: "" is not an address or name;
     give one alone, such as 127.0.0.1, and the port by --port
 --host a/b => --host: "a/b" is not an address or name;
@@ -62,10 +61,12 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
     what a million tokens cost, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
     give the folder's own path
---fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080?
+--fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080 or https://localhost:8080?
 --fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
     http://127.0.0.1:8080
 --start-fabric --fabric-url http://f => --start-fabric: it cannot be combined with --fabric-url;
+    leave one of them out, or unset it if it is a variable
+--demo --fabric-url http://f => --demo: it cannot be combined with --fabric-url;
     leave one of them out, or unset it if it is a variable
 --start-fabric= => --start-fabric: "" is not a program; give its path
 --start-fabric fabric => "fabric" does not belong to a flag;
@@ -91,24 +92,23 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
     give scheme and host without wildcards, such as https://app.example.com
 --generate pdf => --generate: "pdf" is unknown; give one of man, complete-bash, complete-zsh,
     complete-fish, systemd-unit, systemd-template, sysusers, compose, kubernetes, prometheus,
-    skills, skill, plugin, client-config, client-command, token
+    skills, skill, plugin, client-config, token
 --generate client-confg => --generate: "client-confg" is unknown; did you mean client-config?
 --generate client-config zeb => --generate client-config: "zeb" is not a known client;
     did you mean zed?
---generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
---install zed --history --no-history => --history and --no-history are opposites; give one of them
 --yes => --yes only works with --install and --uninstall; add one of them or leave it out
---url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
+--url http://x/mcp => --url only works with --install and --generate client-config;
     add one of them or leave it out
---install zed --url http://x => --url: the URL has no path;
-    add that of the endpoint, as in http://x/mcp
---install zed --url mcp.example.com/mcp => --url: the URL has no scheme; did you mean https://mcp.example.com/mcp?
+--install zed --url https://x => --url: the URL has no path;
+    add that of the endpoint, as in https://x/mcp
+--install zed --url mcp.example.com/mcp => --url: the URL has no scheme;
+    did you mean http://mcp.example.com/mcp or https://mcp.example.com/mcp?
 --connect http://localhost => --connect: the URL has no path;
     add that of the endpoint, as in http://localhost/mcp
---install zed --url http://joe:hunter2@x/mcp => --url: the URL holds a user name or password;
-    take the part before the @ out: the token goes into a header
+--install zed --url http://joe:hunter2@x/mcp => --url: the URL holds a user name or password, which would end up in logs;
+    take the part before the @ out: a key or token has a variable of its own (FABRIC_API_KEY, FABRIC_MCP_AUTH_TOKEN)
 --install codex --transport sse --url https://x/sse => --transport sse: codex does not connect over HTTP+SSE;
     start the server with --transport http, and give --transport http and its /mcp as --url here
 --install cursor --url http://x/mcp => --url: the URL must begin with https://;
@@ -117,8 +117,8 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
     start the server with --transport http, and give --transport http and its /mcp as --url here
 --connect http://x/mcp => --connect: the URL must begin with https://;
     http:// is accepted only for this machine (127.0.0.1, localhost)
---connect https://joe:hunter2@x/mcp => --connect: the URL holds a user name or password;
-    take the part before the @ out: the token goes into a header
+--connect https://joe:hunter2@x/mcp => --connect: the URL holds a user name or password, which would end up in logs;
+    take the part before the @ out: a key or token has a variable of its own (FABRIC_API_KEY, FABRIC_MCP_AUTH_TOKEN)
 --connect https://x/mcp --tokens-file t => --tokens-file cannot be used with --connect, which only passes messages on to a server;
     leave it out here
 --connect https://x/mcp --install zed => --install cannot be used with --connect, which only passes messages on to a server;

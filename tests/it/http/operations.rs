@@ -47,7 +47,7 @@ fn a_healthcheck_asks_this_machine_and_nobody_else() {
             "/healthz does not answer within 2 s; ",
         ),
         ("", &other, "/healthz answers with HTTP 404; "),
-        ("", "x", "FABRIC_MCP_PORT: \"x\" is not a port"),
+        ("", "x", "FABRIC_MCP_PORT: \"x\" is not a number"),
     ] {
         let check = Program::new(["--healthcheck"]).env("FABRIC_MCP_HOST", host);
         let check = check.env("FABRIC_MCP_PORT", port).run(DEADLINE);
