@@ -316,9 +316,9 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let env = |name: &str| std::env::var_os(name);
     // The others work where the path cannot be found, as without /proc.
     let program = match what {
-        Generate::File("systemd-unit" | "systemd-template", None) | Generate::ClientConfig(..) => {
-            program()?
-        }
+        Generate::File("systemd-unit" | "systemd-template", None)
+        | Generate::ClientConfig(..)
+        | Generate::ClientCommand(..) => program()?,
         _ => String::new(),
     };
     let (text, hint) = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;

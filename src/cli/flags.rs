@@ -66,7 +66,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .one(|c, t| set(&mut c.host, values::host(t)))
         .help("Address to listen on (http and sse)"),
     flag(SERVER, "port", "PORT", "8000")
-        .one(|c, t| set(&mut c.port, count(t, 0, u16::MAX)))
+        .one(|c, t| set(&mut c.port, values::port(t)))
         .help("Port to listen on (http and sse); 0 takes a free one"),
     flag(SERVER, "path", "PATH", "/mcp, on sse /sse")
         .one(|c, t| set(&mut c.path, values::path(t)))
@@ -229,12 +229,12 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "generate", "WHAT", "")
         .choices(
             "man complete-bash complete-zsh complete-fish systemd-unit systemd-template sysusers \
-             compose kubernetes prometheus skills skill plugin client-config token",
+             compose kubernetes prometheus skills skill plugin client-config client-command token",
         )
         .help(
             "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit [PROGRAM], \
              systemd-template [PROGRAM], sysusers, compose [SECRETS], kubernetes [IMAGE], \
-             prometheus, client-config [CLIENT], token NAME ROLE; write \
+             prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; write \
              skills DIR NAME…, skill DIR, plugin DIR",
         ),
     flag(COMMAND, "all", "", "").help("With --generate skills: every pattern"),
@@ -242,7 +242,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Add the server to a client's configuration file, after asking"),
     flag(COMMAND, "uninstall", "CLIENT", "").help("Remove the server from that file again, after asking"),
     flag(COMMAND, "url", "URL", "").help(
-        "With --install and --generate client-config: for a server over http, or --transport sse, at \
+        "With --install and --generate client-…: for a server over http, or --transport sse, at \
          this URL",
     ),
     flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask"),

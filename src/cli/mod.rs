@@ -91,8 +91,10 @@ pub(crate) enum Generate {
     Token(String, Secret),
     /// The list of clients and their files.
     Clients,
-    /// A snippet for the configuration of an MCP client, and the command by which the client adds the server itself.
+    /// A snippet for the configuration of an MCP client.
     ClientConfig(&'static McpClient, Launch),
+    /// The command by which a client adds a server itself.
+    ClientCommand(&'static McpClient, Launch),
 }
 
 /// Why the process ends with an exit code other than 0.
@@ -260,9 +262,13 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
             return Err(named(&flag, why));
         }
         ("client-config", []) => Generate::Clients,
-        ("client-config", [name]) => {
-            let client = client(&flag, name)?;
-            Generate::ClientConfig(client, launch::launch(client, settings)?)
+        ("client-config" | "client-command", words @ ([] | [_])) => {
+            let client = client(&flag, &words.concat())?;
+            let launch = launch::launch(client, settings)?;
+            match what {
+                "client-config" => Generate::ClientConfig(client, launch),
+                _ => Generate::ClientCommand(client, launch),
+            }
         }
         ("compose" | "kubernetes" | "systemd-unit" | "systemd-template", [word]) => {
             Generate::File(what, Some(word.clone()))

@@ -86,6 +86,10 @@ impl<'a> FlagsAndEnv<'a> {
                 "--{one} and --{other} are two commands; give one of them"
             ));
         }
+        if self.has("history") && self.has("no-history") {
+            let why = "--history and --no-history are opposites; give one of them";
+            return Err(why.to_owned());
+        }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let is_call = self.has("call");
         let fits = |long: &str| match long {
@@ -107,7 +111,10 @@ impl<'a> FlagsAndEnv<'a> {
             ("history", "--install and --state-dir"),
             ("no-history", "--install"),
             ("all", "--generate skills"),
-            ("url", "--install and --generate client-config"),
+            (
+                "url",
+                "--install, --generate client-config and --generate client-command",
+            ),
         ] {
             let mut given = self.given.iter();
             let is_partner = |(flag, value): &(&Flag, String)| match flag.long {

@@ -134,6 +134,16 @@ pub(super) fn host(text: &str) -> Result<String, String> {
     valid(host, text, rest)
 }
 
+pub(super) fn port(text: &str) -> Result<u16, String> {
+    // Kubernetes sets NAME_PORT for each Service NAME.
+    let hint = "is what Kubernetes sets for a Service called fabric-mcp; give --port, or set \
+                enableServiceLinks: false";
+    count(text, 0, u16::MAX).map_err(|why| match text.starts_with("tcp://") {
+        true => wrong(text, hint),
+        false => why,
+    })
+}
+
 /// A whole number from `least` to `most`.
 pub(super) fn count<T: FromStr + PartialOrd + Display>(
     text: &str,

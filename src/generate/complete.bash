@@ -8,7 +8,7 @@ _fabric_mcp() {
     prev=${COMP_WORDS[COMP_CWORD-2]}
   fi
   case $prev in
-@ROWS@    client-config) words="@CLIENTS@" ;;
+@ROWS@    client-config | client-command) words="@CLIENTS@" ;;
     --help | -h) words="@TOPICS@" ;;
     *)
       words="@FLAGS@"

@@ -1,5 +1,5 @@
 # fish completion for fabric-mcp: @PLACE@
 complete -c fabric-mcp -f
-@ROWS@complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config' -a '@CLIENTS@'
+@ROWS@complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config client-command' -a '@CLIENTS@'
 complete -c fabric-mcp -n 'set -l words (commandline -opc); test "$words[-2]" = token' -a '@ROLES@'
 complete -c fabric-mcp -n '__fish_contains_opt -s h help' -a '@TOPICS@'

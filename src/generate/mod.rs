@@ -32,7 +32,7 @@ fn filled(text: &str, holes: &[(&str, &str)]) -> String {
 /// this program.
 ///
 /// # Errors
-/// A path that the file cannot have.
+/// A client that has no command, or a path that the file cannot have.
 pub(crate) fn generate(
     what: &Generate,
     program: &str,
@@ -56,13 +56,20 @@ pub(crate) fn generate(
         Generate::Clients => (list(env), "next: fabric-mcp --install CLIENT".to_owned()),
         Generate::ClientConfig(client, launch) => {
             let (place, name) = (client.place(OS, env), client.name);
-            let command = client.command(OS, program, launch);
-            let command = command.map(|command| format!("; or run: {command}"));
-            let hint = format!(
-                "merge into {place}; --install {name} does it, or says what is left to do{}",
-                command.unwrap_or_default()
-            );
+            let hint =
+                format!("merge into {place}; --install {name} does it, or says what is left to do");
             (client.config(program, launch), hint)
+        }
+        Generate::ClientCommand(client, launch) => {
+            let command = client.command(OS, program, launch);
+            let no_command = |why| {
+                format!(
+                    "--generate client-command: {} {why}; use fabric-mcp --install {1} or --generate client-config {1}",
+                    client.title, client.name
+                )
+            };
+            let hint = format!("run this, and then: {}", client.then);
+            (format!("{}\n", command.map_err(no_command)?), hint)
         }
     })
 }
@@ -194,11 +201,15 @@ mod tests {
         for client in CLIENTS {
             for launch in &launches {
                 all.push(Generate::ClientConfig(client, launch.clone()));
+                all.push(Generate::ClientCommand(client, launch.clone()));
             }
         }
         let home = |name: &str| (name == "HOME").then(|| "/home/ann".into());
         for what in all {
-            let (text, hint) = generate(&what, "/opt/fabric-mcp", &home).unwrap();
+            let Ok((text, hint)) = generate(&what, "/opt/fabric-mcp", &home) else {
+                assert!(matches!(what, Generate::ClientCommand(..)), "{what:?}");
+                continue;
+            };
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");
             let is_so = text.lines().all(|line| line.trim_end() == line);
             assert!(is_so, "{what:?}: {text}");

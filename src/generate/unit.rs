@@ -26,7 +26,7 @@ EnvironmentFile=-/etc/fabric-mcp/%i.env
 /// The unit that starts `program`, or the template of units, whose instance is the port.
 ///
 /// # Errors
-/// A path that systemd may refuse.
+/// A path that systemd refuses.
 pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> {
     let (about, [on, port, settings]) = match is_template {
         false => ("# fabric-mcp on http://127.0.0.1:8000/mcp.", [""; 3]),
@@ -43,17 +43,23 @@ pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> 
         ("@ON@", on),
         ("@PORT@", port),
         ("@INSTANCE@", settings),
-        ("@PROGRAM@", command),
+        ("@PROGRAM@", &*command),
     ];
     Ok(filled(TEXT, &holes))
 }
 
-/// A path as `ExecStart=` takes it: without blanks and the characters that have a meaning there, such as `%` and `$`.
-fn command(program: &Path) -> Result<&str, String> {
-    let is_usual = |c: char| c.is_alphanumeric() || "/-_.+@".contains(c);
-    let path = program.to_str().filter(|path| path.chars().all(is_usual));
+/// A path as `ExecStart=` takes it. systemd runs no program whose path has a quote, a backslash or a control character,
+/// and a `$` is a variable in one place of the line and itself in another.
+fn command(program: &Path) -> Result<String, String> {
+    let is_refused = |c: char| c.is_control() || "\"'\\$".contains(c);
+    let path = program.to_str().filter(|path| !path.contains(is_refused));
     let why = "move it to where the path has only usual characters, such as /usr/local/bin";
-    path.ok_or_else(|| format!("a unit for the program at {program:?} may not start; {why}"))
+    let refused = || format!("systemd starts no program at {program:?}; {why}");
+    let path = path.ok_or_else(refused)?.replace('%', "%%");
+    Ok(match path.contains(char::is_whitespace) {
+        true => format!("\"{path}\""),
+        false => path,
+    })
 }
 
 #[cfg(test)]
@@ -100,6 +106,8 @@ mod tests {
     fn paths_mean_themselves_or_are_refused() {
         for (path, written) in [
             ("/usr/bin/fabric-mcp", "/usr/bin/fabric-mcp"),
+            ("/opt/50%/fabric", "/opt/50%%/fabric"),
+            ("/opt/a b/c", "\"/opt/a b/c\""),
             ("/opt/@PORT@/é", "/opt/@PORT@/é"),
         ] {
             let line = format!("\nExecStart={written} --transport http --tokens-file ");
@@ -107,12 +115,12 @@ mod tests {
             assert!(unit.contains(&line), "{unit}");
         }
         let all = "/opt/a\nExecStartPre=/bin/sh/fabric|/opt/\u{7f}|/opt/a\"b|/opt/a'b|/opt/a\\b|\
-                   /opt/a$b/fabric|/opt/50%/fabric|/opt/a b/c";
+                   /opt/a$b/fabric";
         for path in all.split('|') {
             for is_template in [false, true] {
                 let expected = format!(
-                    "a unit for the program at {path:?} may not start; move it to where the path \
-                     has only usual characters, such as /usr/local/bin"
+                    "systemd starts no program at {path:?}; move it to where the path has only \
+                     usual characters, such as /usr/local/bin"
                 );
                 assert_eq!(unit(Path::new(path), is_template).unwrap_err(), expected);
             }

@@ -5,8 +5,8 @@
 //! Fabric), TLS (left to a proxy), and compression.
 //!
 //! # tiny_http
-//! The types ([`Method`], [`HTTPVersion`], status codes and their reasons) are tiny_http's. Its `Server` is not used,
-//! because it cannot be made safe from outside (0.12.0, measured):
+//! The types ([`Method`], [`HTTPVersion`](tiny_http::HTTPVersion), status codes and their reasons) are tiny_http's. Its
+//! `Server` is not used, because it cannot be made safe from outside (0.12.0, measured):
 //! - a request with `Content-Length: 200000000000` and an unread body allocates that much in a `Drop`: the process
 //!   aborts;
 //! - its thread pool loses wake-ups: the fifth of five keep-alive connections opened at once hangs;

@@ -434,10 +434,15 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout("\"fabric\" there yourself");
     }
     assert_eq!(home.names("."), Vec::<String>::new());
-    let program = Program::new(["--install", "codex"]).env("FABRIC_API_KEY", "k");
-    program.run(DEADLINE).expect_stdout(
-        "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY",
-    );
+    for program in [
+        Program::new(["--install", "codex"]),
+        Program::new(["--generate", "client-command", "codex"]),
+    ] {
+        let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
+        let said = format!("{}{}", finished.stdout, finished.stderr);
+        let part = "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY";
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 #[test]

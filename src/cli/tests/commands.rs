@@ -48,7 +48,7 @@ fn commands() {
         ),
         "{desktop}"
     );
-    let codex = command("--generate client-config codex --demo");
+    let codex = command("--generate client-command codex --demo");
     assert!(codex.contains("args: [\"--demo\"], env: []"), "{codex}");
     for row in [
         "--connect https://X/mcp --check --log-level debug|There(Check, Connect {|url: \"https://x/mcp\"",

@@ -92,14 +92,16 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
     give scheme and host without wildcards, such as https://app.example.com
 --generate pdf => --generate: "pdf" is unknown; give one of man, complete-bash, complete-zsh,
     complete-fish, systemd-unit, systemd-template, sysusers, compose, kubernetes, prometheus,
-    skills, skill, plugin, client-config, token
+    skills, skill, plugin, client-config, client-command, token
 --generate client-confg => --generate: "client-confg" is unknown; did you mean client-config?
 --generate client-config zeb => --generate client-config: "zeb" is not a known client;
     did you mean zed?
+--generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
+--install zed --history --no-history => --history and --no-history are opposites; give one of them
 --yes => --yes only works with --install and --uninstall; add one of them or leave it out
---url http://x/mcp => --url only works with --install and --generate client-config;
+--url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
     add one of them or leave it out
 --install zed --url https://x => --url: the URL has no path;
     add that of the endpoint, as in https://x/mcp

@@ -68,16 +68,15 @@ fn each_default_in_the_table_is_the_true_one() {
 #[test]
 fn each_choice_in_the_table_is_taken() {
     for flag in FLAGS {
-        for choice in flag
-            .values()
-            .iter()
-            .filter(|choice| !["skills", "skill", "plugin", "token"].contains(*choice))
-        {
+        for choice in flag.values().iter().filter(|choice| {
+            !["skills", "skill", "plugin", "client-command", "token"].contains(*choice)
+        }) {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }
     }
     for client in clients::names() {
         parse_with(&format!("--generate client-config {client}"), &[]).unwrap();
+        parse_with(&format!("--generate client-command {client}"), &[]).unwrap();
     }
 }
 
@@ -206,6 +205,8 @@ fn values_become_what_they_mean() {
 /// A variable and its value, and what is said about it after its name; `HEADER` stands for what a header cannot carry.
 const WRONG_VARIABLES: &str = r#"
 FABRIC_MCP_PORT=x => "x" is not a number from 0 to 65535; give one
+FABRIC_MCP_PORT=tcp://10.0.0.1:8000 => "tcp://10.0.0.1:8000" is what Kubernetes sets for a Service
+    called fabric-mcp; give --port, or set enableServiceLinks: false
 FABRIC_MCP_DEMO=on => "on" is neither yes nor no; give true or false
 FABRIC_MCP_ALLOW_PATTERN=a,b\c => "b\\c" is not a pattern's name;
     give 1 to 128 characters without / and \

@@ -1,6 +1,6 @@
 //! Interruptible reads: every [`SLICE`], a blocked read asks its caller whether to continue.
 //!
-//! ureq pools connections, so the caller cannot belong to the connection: it is the [`CallObserver`] of the current thread, set
+//! ureq pools connections, so the caller cannot belong to the connection: it is the [`Observer`] of the current thread, set
 //! for the duration of a request.
 
 use std::cell::RefCell;
@@ -91,7 +91,7 @@ fn ask(wait: &Observer) -> Result<(), ureq::Error> {
     asked.map_err(|error| ureq::Error::Other(Box::new(error)))
 }
 
-/// Until it is dropped, reads on this thread ask its [`CallObserver`]. A thread has one at a time. Not `Send`: it must be dropped
+/// Until it is dropped, reads on this thread ask its [`Observer`]. A thread has one at a time. Not `Send`: it must be dropped
 /// on the same thread.
 pub(super) struct WaitScope(PhantomData<*const ()>);
 
