@@ -81,17 +81,20 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 const SHORT: usize = 200;
 
 /// Lists of words without accents, a line each: verbs that begin requests, in several languages; other words of requests;
-/// how requests in scripts without blanks begin or end; words around them; words for what is not there; the endings of
-/// files' names.
+/// how requests in scripts without blanks begin or end; words around them; kinds of files and pages; words that say that
+/// one is attached; words before one that is known already; the endings of files' names.
 const WORDS: &str = include_str!("requests.txt");
 const VERBS: usize = 0;
 const UNSPACED: usize = 2;
 const AROUND: usize = 3;
-const NAMES: usize = 4;
-const ENDINGS: usize = 5;
+const KINDS: usize = 4;
+const ATTACHED: usize = 5;
+const DEFINITE: usize = 6;
+const ENDINGS: usize = 7;
 /// What an input may contain besides words, the clearest last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
+    Kind,
     Attachment,
     Link,
     File,
@@ -168,10 +171,20 @@ fn meant(text: &str) -> Option<Thing> {
         return None;
     }
     // Blanks around what is in a script without them.
-    let plain = plain_letters(text).into_bytes();
-    let parts = plain.chunk_by(|a, b| a.is_ascii() == b.is_ascii());
-    let parts = Vec::from_iter(parts.filter_map(|part| str::from_utf8(part).ok())).join(" ");
-    let found = parts.split_whitespace().filter_map(thing).max()?;
+    let plain = Vec::from_iter(plain_letters(text).chars());
+    let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b));
+    let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
+    let all = Vec::from_iter(parts.split_whitespace());
+    // "The video" is one that is not here, "a video" any.
+    let is_one = |at: usize| {
+        let before = &all[at.saturating_sub(2)..at];
+        let is = |word: &&str| is_listed(DEFINITE, word) || is_listed(VERBS, word);
+        before.iter().any(is)
+    };
+    let things = all.iter().enumerate();
+    let things = things.filter_map(|(at, word)| Some((at, thing(word)?)));
+    let things = things.filter(|(at, thing)| *thing > Thing::Kind || is_one(*at));
+    let found = things.map(|(_, thing)| thing).max()?;
     let is_word = |word: &&str| word.starts_with(is_unspaced) || thing(word).is_none();
     let words = |text| str::split_whitespace(text).filter(is_word);
     // The list that each word is in.
@@ -180,15 +193,18 @@ fn meant(text: &str) -> Option<Thing> {
     let lists = Vec::from_iter(lists.map(list));
     let is_only = lists.iter().all(Option::is_some);
     let first = lists.iter().find(|list| **list != Some(AROUND));
-    let has_quote = text.contains(['"', '“', '„', '«']);
-    let begins = first == Some(&Some(VERBS)) && found > Thing::Attachment && !has_quote;
+    let begins = first == Some(&Some(VERBS)) && found > Thing::Attachment;
     let begins = begins || lists.contains(&Some(UNSPACED));
     let asks = lists.iter().flatten().min() < Some(&AROUND);
     let asks = asks || found == Thing::Link && text.contains(['?', '？']);
     // They may be what is asked about.
-    let after_colon = parts.split_once(": ").map_or("", |(_, rest)| rest);
-    let is_short = lists.len() <= 12 && words(after_colon).next().is_none();
-    (is_only && asks || is_short && begins).then_some(found)
+    let after_colon = parts.split_once(": ").map(|(_, rest)| rest);
+    let quotes = parts.replace(" '", " \"");
+    let quoted = quotes.split(['"', '“', '„', '«']).nth(1);
+    let mut given = [after_colon, quoted].into_iter().flatten();
+    let has_text = given.any(|given| words(given).next().is_some());
+    let is_only = is_only && asks && (found == Thing::Link || !has_text);
+    (is_only || begins && !has_text && lists.len() <= 12).then_some(found)
 }
 
 fn is_listed(list: usize, word: &str) -> bool {
@@ -196,7 +212,8 @@ fn is_listed(list: usize, word: &str) -> bool {
     let words = WORDS.lines().nth(list).unwrap_or_default();
     let is = |known: &str| match list {
         UNSPACED => word.starts_with(known) || word.ends_with(known),
-        NAMES if !known.is_ascii() => word.contains(known),
+        DEFINITE if !known.is_ascii() => word.ends_with(known),
+        ATTACHED if !known.is_ascii() => word.contains(known),
         _ => word == known,
     };
     let is_known = || language.foreign_ignored.contains(word) || !language.foreign(word).is_empty();
@@ -221,8 +238,11 @@ fn thing(word: &str) -> Option<Thing> {
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
         || name.ends_with(char::is_alphanumeric) && is_listed(ENDINGS, ending)
         || starts.any(|start| word.starts_with(start));
-    let is_name = is_listed(NAMES, &word).then_some(Thing::Attachment);
-    is_file.then_some(Thing::File).or(is_name)
+    let others = [(ATTACHED, Thing::Attachment), (KINDS, Thing::Kind)];
+    let other = others.into_iter().find(|(list, _)| is_listed(*list, &word));
+    is_file
+        .then_some(Thing::File)
+        .or(other.map(|(_, thing)| thing))
 }
 
 #[cfg(test)]
@@ -263,7 +283,9 @@ mod tests {
                    {\"url\": \"https://x\"}|éhttps://x|ftp://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
-                   東京で地震 https://x|Das Video war lang|What is a PDF file?|video";
+                   東京で地震 https://x|Das Video war lang|What is a PDF file?|video|\
+                   Explain what a PDF is|Write an essay about YouTube|Was ist ein Link?|Compare PDF and EPUB|\
+                   Translate 'read the document' into German|Improve this: I have attached the file.";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
