@@ -20,9 +20,9 @@
 mod access;
 mod account;
 mod agent;
-mod check;
 mod cli;
 mod clients;
+mod commands;
 mod config;
 mod demo;
 mod encoding;
@@ -37,7 +37,6 @@ mod protocol;
 mod runs;
 mod search;
 mod server;
-mod shell;
 mod sync;
 mod table;
 mod text;
@@ -58,6 +57,8 @@ use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource, SHARED_SEATS};
 use cli::{Command, ExitReason, Generate, START, Task};
 use clients::{Launch, install};
+use commands::call::CallTarget;
+use commands::{call, check};
 use config::{
     API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, Config, Connect, MAX_QUEUED_RUNS, RunSettings,
     Transport,
@@ -71,7 +72,6 @@ use os::signals::Signal;
 use os::{files, heap, service, signals};
 use runs::{Folder, Runs};
 use server::Server;
-use shell::CallTarget;
 use sync::spawn;
 use time::SystemClock;
 use tools::{Backend, Policy};
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
         .map_err(ExitReason::usage)
         .and_then(run)
         .unwrap_or_else(|exit| {
-            shell::say(&exit.reason);
+            call::say(&exit.reason);
             ExitCode::from(exit.code)
         });
     logging::flush(LOG_FLUSH);
@@ -166,7 +166,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             let rows = runs::usage(&folder, (&from, in_it), prices.as_ref());
             let why = |error| format!("--usage: {}", text::unusable("folder", &folder, &error));
             let rows = rows.map_err(|error| ExitReason::failed(why(error)))?;
-            print(&shell::usage(rows, json))
+            print(&call::usage(rows, json))
         }
         Command::Generate(what) => generate(&what),
         Command::Install(mut asked, offers) => {
@@ -198,14 +198,14 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 config.kept.keep = Duration::ZERO;
             }
             let (server, config, _demo) = assemble(*config)?;
-            config.warnings.iter().for_each(|text| shell::say(text));
-            let called = shell::run(CallTarget::Here(&server), &tool, &words, config.json);
+            config.warnings.iter().for_each(|text| call::say(text));
+            let called = call::run(CallTarget::Here(&server), &tool, &words, config.json);
             // The end of a run that could not be written at once.
             server.backend.runs.interrupt_all();
             called
         }
         Command::There(Task::Call(tool, words), at, config) => {
-            shell::run(CallTarget::There(&at), &tool, &words, config.json)
+            call::run(CallTarget::There(&at), &tool, &words, config.json)
         }
         Command::There(Task::Check, at, _) => transport::connect::check(&at)
             .map_err(ExitReason::failed)
@@ -328,7 +328,7 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
         let _ = writeln!(io::stderr(), "{}", token.expose());
     }
     if io::stderr().is_terminal() {
-        shell::say(&hint);
+        call::say(&hint);
     }
     Ok(good)
 }
@@ -340,7 +340,7 @@ fn check_tools(policy: &Policy) -> Result<(), ExitReason> {
         ..Policy::default()
     };
     let mut names = policy.tools.iter();
-    names.try_for_each(|name| shell::check_name("--tool", name, &all))
+    names.try_for_each(|name| call::check_name("--tool", name, &all))
 }
 
 /// The folders of `--patterns-dir`, whose patterns nothing runs.
