@@ -1,8 +1,8 @@
 //! Compares guard and model with Fabric's own template engine. Ignored by default:
 //!
 //! ```text
-//! FABRIC_MCP_TEMPLATE_ENGINES=/path/one:/path/two FABRIC_MCP_LIVE_PATTERNS=~/.config/fabric/patterns \
-//!     cargo test --locked -- --ignored --nocapture live_templates
+//! FABRIC_MCP_TEMPLATE_ENGINES=/path/one:/path/two \
+//!     cargo test --locked -- --ignored --nocapture engines
 //! ```
 //!
 //! Each program stands for one version of Fabric. It reads `{"pattern","variables","input"}` from each line of standard
@@ -111,7 +111,7 @@ fn replaced_once((text, variables, input): &Case) -> Option<String> {
 
 #[test]
 #[ignore = "needs Fabric's own template engines"]
-fn live_templates_render_only_the_pattern() {
+fn engines_render_only_the_pattern() {
     let engines =
         std::env::var("FABRIC_MCP_TEMPLATE_ENGINES").expect("FABRIC_MCP_TEMPLATE_ENGINES");
     only_the_pattern_runs(CASES);
