@@ -252,11 +252,12 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 
 #[derive(Default)]
 struct Logger {
-    queue: Mutex<Queue>,
+    queue: Mutex<LogQueue>,
 }
 
+/// The lines that wait for the thread that writes.
 #[derive(Default)]
-struct Queue {
+struct LogQueue {
     lines: VecDeque<LogEntry>,
     /// How many lines were dropped and not yet logged.
     dropped: u64,
@@ -341,7 +342,7 @@ impl Logger {
 
     fn flush(&self, limit: Duration) -> bool {
         let begun = Instant::now();
-        let is_done = |queue: &Queue| queue.lines.is_empty() && !queue.is_writing;
+        let is_done = |queue: &LogQueue| queue.lines.is_empty() && !queue.is_writing;
         while !is_done(&lock(&self.queue)) {
             if begun.elapsed() >= limit {
                 return false;

@@ -1,7 +1,7 @@
 //! Where the input of a run comes from, and which inputs are refused: links and files are not opened, so a model would
 //! be paid for making up their content.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
@@ -83,7 +83,12 @@ const SHORT: usize = 200;
 /// Lists of words without accents, a line each: verbs that begin requests, in several languages; other words of requests;
 /// how requests in scripts without blanks begin or end; words around them; kinds of files and pages; words that say that
 /// one is attached; words before one that is known already; the endings of files' names.
-const WORDS: &str = include_str!("requests.txt");
+static LISTS: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
+    let lists = include_str!("requests.txt").lines();
+    lists
+        .map(|list| list.split_whitespace().collect())
+        .collect()
+});
 const VERBS: usize = 0;
 const UNSPACED: usize = 2;
 const AROUND: usize = 3;
@@ -209,7 +214,6 @@ fn meant(text: &str) -> Option<Thing> {
 
 fn is_listed(list: usize, word: &str) -> bool {
     let (word, language) = (word.trim_matches(is_mark), Language::table());
-    let words = WORDS.lines().nth(list).unwrap_or_default();
     let is = |known: &str| match list {
         UNSPACED => word.starts_with(known) || word.ends_with(known),
         DEFINITE if !known.is_ascii() => word.ends_with(known),
@@ -217,7 +221,7 @@ fn is_listed(list: usize, word: &str) -> bool {
         _ => word == known,
     };
     let is_known = || language.foreign_ignored.contains(word) || !language.foreign(word).is_empty();
-    words.split_whitespace().any(is) || list == AROUND && (word.is_empty() || is_known())
+    LISTS[list].iter().copied().any(is) || list == AROUND && (word.is_empty() || is_known())
 }
 
 /// What may stand around a word.
