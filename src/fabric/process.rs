@@ -14,7 +14,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
@@ -26,7 +26,7 @@ use super::observer::SLICE;
 use super::{Cached, CallObserver, Cause, Error};
 use crate::agent;
 use crate::config::{API_KEY, BASE_URL, OWN_VARIABLE, WORKER_STACK};
-use crate::os::{random, signals};
+use crate::os::random;
 use crate::sync::{lock, spawn, start};
 
 /// The first argument that makes this program the helper; the command follows. Not for people.
@@ -271,9 +271,10 @@ fn not_started(why: impl ToString) -> Error {
     Error::of(Cause::NotStarted, &values)
 }
 
-/// The helper: runs the command until stdin closes, a signal comes, or the command ends.
+/// The helper: runs the command until stdin closes, or the command or the helper ends.
 pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let mut signals = signals::install(true);
+    // Who reads the output once this has ended need not wait for whatever the command leaves behind with the pipe.
+    let _ = writeln!(io::stderr());
     let mut fabric = detached(&args.next().unwrap_or_default());
     let Ok(fabric) = fabric.args(args).stdout(io::stderr()).spawn() else {
         return ExitCode::FAILURE;
@@ -302,11 +303,7 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         let _ = fabric.wait();
         exit(0)
     };
-    let (at_signal, at_end) = (end.clone(), end.clone());
-    spawn("signals", "signals are not handled", move || {
-        signals.wait();
-        at_signal();
-    });
+    let at_end = end.clone();
     let begun = Instant::now();
     spawn("end", "if Fabric ends, nobody will notice", move || {
         while matches!(lock(&watched).0.try_wait(), Ok(None)) {
