@@ -524,6 +524,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
     for (name, value) in values(entry) {
         let variable = variable(value);
         let refers = client.reference(variable).as_deref() == Some(value);
+        let asks = client.name == "vscode" && value.contains("${input:");
         let (_, start) = client.reference.unwrap_or_default();
         text += &match (name, value) {
             (_, TOKEN_PLACEHOLDER) => {
@@ -538,7 +539,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
             _ if refers && [API_KEY, AUTH_TOKEN].contains(&variable) => format!(
                 "First: quit {title}, and start it with `{start}` from a shell where {variable} is set: the file only refers to it.\n"
             ),
-            _ if is_placeholder(value) && !refers && !value.contains("input:") => format!(
+            _ if is_placeholder(value) && !refers && !asks => format!(
                 "First: put the value itself in the place of {value} at {name}: {title} does not fill that in.\n"
             ),
             _ => continue,
