@@ -150,9 +150,9 @@ const FILES: [(&str, &str); 3] = [
 pub(crate) fn no_text(text: &str) -> Option<&'static str> {
     let start = text.trim_start_matches(|c: char| c.is_control() || "\u{feff}\u{fffd}".contains(c));
     let is = |marks: &str| marks.split(' ').any(|mark| start.starts_with(mark));
-    let binary = "a binary file, as it has NUL bytes (iconv makes UTF-8 of UTF-16)";
     let found = FILES.iter().find(|(_, marks)| is(marks));
     let found = found.map(|(what, _)| *what);
+    let binary = "a binary file, as it has NUL bytes";
     found.or_else(|| text.contains('\0').then_some(binary))
 }
 
@@ -279,7 +279,7 @@ mod tests {
             ("\u{fffd}PNG\r\n\u{1a}", "an image"),
             ("\u{fffd}\u{fffd}\0\u{10}JFIF", "an image"),
             ("data:image/png;base64,iVBO", "an image"),
-            ("a\0", "NUL bytes"),
+            ("a\0", "NUL bytes, not text"),
         ] {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
