@@ -4,6 +4,7 @@
 //! closed stdout cancel the call.
 
 use std::borrow::Cow;
+use std::env::consts::OS;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::access::{Caller, Identity};
 use crate::cli::ExitReason;
+use crate::clients::shell;
 use crate::config::{Connect, MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::encoding::json::decode;
 use crate::os::signals;
@@ -179,7 +181,6 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
                 return Err(no_object(word, &format!("is not JSON: {error}")));
             }
-            (Ok(Value::Array(_)), _) => return Err(no_object(word, "is not a JSON object")),
             _ if tool == SEARCH => query.push(word.as_str()),
             (Err(_), _) => return Err(no_argument(tool, word)),
             (Ok(_), _) => return Err(no_object(word, "is not a JSON object")),
@@ -209,20 +210,21 @@ fn no_object(word: &str, what: &str) -> ExitReason {
 
 /// What to give instead of a word that is not an argument.
 fn no_argument(tool: &str, word: &str) -> ExitReason {
-    let word = shown(word, 64);
+    let short = shown(word, 64);
     let first = tools::TOOLS.iter().find(|one| one.name == tool);
     let hint = match first.and_then(|one| one.first_argument(&Policy::default())) {
-        _ if tool == RUN && Path::new(&word).is_file() => {
-            format!("is a file: pipe it in, < {word}, or give {INPUT}=@{word}")
+        _ if tool == RUN && Path::new(word).is_file() => {
+            let file = shell(word, OS);
+            format!("is a file: pipe it in, < {file}, or give {INPUT}=@{file}")
         }
         Some(first) => {
             format!(
-                "is neither JSON nor KEY=VALUE: did you mean {first}={word}? --list-tools shows all of them"
+                "is neither JSON nor KEY=VALUE: did you mean {first}={short}? --list-tools shows all of them"
             )
         }
         None => format!("must be left out: {tool} takes no arguments"),
     };
-    ExitReason::usage(format!("--call: \"{word}\" {hint}"))
+    ExitReason::usage(format!("--call: \"{short}\" {hint}"))
 }
 
 /// The text of a file that is given for `key`.
@@ -314,6 +316,7 @@ fn readable(result: &Value) -> String {
             let rows = rows.map(|(name, value)| format!("  {name}: {}\n", cell(value)));
             format!("{name}:\n{}", rows.collect::<String>())
         }
+        Value::String(text) => format!("{name}: {text}\n"),
         other => format!("{name}: {}\n", cell(other)),
     });
     Vec::from_iter(parts).join("\n")
@@ -661,9 +664,9 @@ mod tests {
     fn lists_are_tables_for_people() {
         let result = json!({
             "matches": [{"name": "ai", "description": "It\nanswers."}, {"name": "summarize", "description": "S.", "variables": ["a", "b"]}],
-            "patterns": ["x", "y"], "vendors": {"OpenAI": ["m"]}, "n": 3,
+            "patterns": ["x", "y"], "vendors": {"OpenAI": ["m"]}, "n": 3, "prompt": "# A\n- b",
         });
-        let expected = "name       description  variables\nai         It answers.\nsummarize  S.           a, b\n\nn: 3\n\npatterns:\nx\ny\n\nvendors:\n  OpenAI: m\n";
+        let expected = "name       description  variables\nai         It answers.\nsummarize  S.           a, b\n\nn: 3\n\npatterns:\nx\ny\n\nprompt: # A\n- b\n\nvendors:\n  OpenAI: m\n";
         assert_eq!(readable(&result), expected);
     }
 

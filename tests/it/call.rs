@@ -287,6 +287,12 @@ fabric_run_pattern|{\"pattern_name\":\"summarize\",\"wait_seconds\":0}|leave wai
         let found = finished.stderr.trim_end().lines().count();
         assert_eq!(found, 1, "{finished:?}");
     }
+    let folder = TempFolder::new("call-mistakes");
+    let file = folder.write(&format!("my {}.txt", "notes".repeat(16)), "");
+    let file = file.to_str().unwrap();
+    let told = format!("< '{file}', or give input_text=@'{file}'");
+    let bare = call(&fabric, [RUN, file]).run(DEADLINE);
+    bare.expect_code(2).expect_stderr(&told);
     let large = piped(call(&fabric, [RUN, SUMMARIZE]), b"\xff\xfe");
     large.expect_code(1).expect_stderr("not UTF-8");
     assert_eq!(fabric.accepted(), 0);
