@@ -303,7 +303,7 @@ fn risks(entry: &Value) -> String {
 /// What a check of this entry, with its variables or its token, says.
 ///
 /// # Errors
-/// A mistake in its settings, with which no server would start.
+/// A mistake in its settings, or a program, with which no server would start.
 fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, String> {
     let args = match launch {
         // The demo always works.
@@ -331,9 +331,8 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     }));
     command.stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let Ok(mut child) = command.spawn() else {
-        return Ok(String::new());
-    };
+    let failed = |error| format!("{program} cannot be started: {error}. Nothing was changed");
+    let mut child = command.spawn().map_err(failed)?;
     let begun = Instant::now();
     while let Ok(None) = child.try_wait() {
         if begun.elapsed() > CHECK {
@@ -343,9 +342,7 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let Ok(done) = child.wait_with_output() else {
-        return Ok(String::new());
-    };
+    let done = child.wait_with_output().map_err(failed)?;
     let [said, wrong] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
     let wrong = wrong.trim_start_matches("fabric-mcp: ").trim();
     // That is the flag by which the user gives the URL.
@@ -411,7 +408,8 @@ fn by_hand(
     Ok(false)
 }
 
-/// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in.
+/// The entry with what the user has added to it before, such as `disabled` or a variable, and the key or token that was
+/// filled in.
 fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
     for (member, theirs) in before.and_then(Value::as_object).into_iter().flatten() {
         // A server that asks for OAuth may take a token as well.
@@ -422,11 +420,15 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
             entry[member] = theirs.clone();
         }
         let values = entry.get_mut(member).and_then(Value::as_object_mut);
-        for (name, ours) in values.into_iter().flatten() {
-            if let Some(theirs) = theirs.get(name).filter(|theirs| !is_place(theirs))
-                && is_place(ours)
-            {
-                *ours = theirs.clone();
+        let Some(values) = values else { continue };
+        for (name, theirs) in theirs.as_object().into_iter().flatten() {
+            let stays = match values.get(name) {
+                Some(ours) => is_place(ours) && !is_place(theirs),
+                // Our variables follow the settings.
+                None => !name.starts_with("FABRIC") && name != CERT_FILE,
+            };
+            if stays {
+                values.insert(name.clone(), theirs.clone());
             }
         }
     }

@@ -545,11 +545,11 @@ fn what_the_user_added_to_the_entry_stays() {
     let home = TempFolder::new("home-added");
     home.install("cursor").expect_code(0);
     let added = "\"fabric\": {\n      \"disabled\": true,\n      \"autoApprove\": [\"a\", 1],";
-    home.write(
-        ".cursor/mcp.json",
-        home.read(".cursor/mcp.json")
-            .replace("\"fabric\": {", added),
-    );
+    let text = home.read(".cursor/mcp.json");
+    let text = text.replace("\"fabric\": {", added);
+    let with_variable = text.replace("\"env\": {", "\"env\": {\"HTTPS_PROXY\": \"http://p:1\",");
+    assert_ne!(text, with_variable);
+    home.write(".cursor/mcp.json", &with_variable);
     let finished = home.run(["--install", "cursor"]);
     finished.expect_code(0).expect_stdout("nothing to do");
     home.run(["--install", "cursor", "--yes", "--url", URL])
