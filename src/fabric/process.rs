@@ -267,8 +267,7 @@ impl Process {
 }
 
 fn not_started(why: impl ToString) -> Error {
-    let values = [("why", &*why.to_string())];
-    Error::of(Cause::NotStarted, &values)
+    Error::of(Cause::NotStarted, &[("why", &*why.to_string())])
 }
 
 /// The helper: runs the command until stdin closes, or the command or the helper ends.
