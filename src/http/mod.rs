@@ -50,7 +50,7 @@ mod tests;
 pub(crate) use body::Body;
 pub(crate) use connection::Exchange;
 pub(crate) use request::{Head, Rejection};
-pub(crate) use responder::{JSON, Responder};
+pub(crate) use responder::{JSON, Responder, names};
 pub(crate) use server::{HttpServer, listen};
 pub(crate) use tiny_http::Method;
 
