@@ -71,20 +71,20 @@ impl<'a> Inbound<'a> {
         !self.is_batch && self.messages.iter().any(Result::is_err)
     }
 
-    /// The ids of all its requests that are readable.
+    /// The ids of all that needs an answer; of what has none that is readable, `null`.
     pub(crate) fn ids(&self) -> Vec<Id> {
         let ids = self.messages.iter().filter_map(|message| match message {
             Ok(Message::Request(request)) => Some(&request.id),
             Ok(_) => None,
-            Err((id, ..)) => id.as_ref(),
+            Err((id, ..)) => Some(id.as_ref().unwrap_or(&Id::Null)),
         });
         ids.cloned().collect()
     }
 
-    /// What its responses answer.
-    pub(crate) fn answered(&self) -> Vec<Option<&Id>> {
+    /// What its responses answer; if they have no id, `null`.
+    pub(crate) fn answered(&self) -> Vec<&Id> {
         let answered = self.messages.iter().filter_map(|message| match message {
-            Ok(Message::Response(id)) => Some(id.as_ref()),
+            Ok(Message::Response(id)) => Some(id.as_ref().unwrap_or(&Id::Null)),
             _ => None,
         });
         answered.collect()

@@ -119,11 +119,10 @@ pub(crate) fn asks_for_oauth(settings: &Connect) -> bool {
         return false;
     };
     let request = relay.request(vec![], Headers::new(), Some(LEAVING));
-    let Ok(reply) = relay.send("GET", &request, ()) else {
-        return false;
-    };
-    let mut challenges = reply.headers().get_all("WWW-Authenticate").iter();
-    challenges.any(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
+    relay.send("GET", &request, ()).is_ok_and(|reply| {
+        let mut challenges = reply.headers().get_all("WWW-Authenticate").iter();
+        challenges.any(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
+    })
 }
 
 /// Hears nothing.
@@ -146,7 +145,9 @@ pub(crate) struct Relay {
 
 /// What goes to the server: a line, until the server has said all about it.
 struct PendingRequest {
-    /// The ids that are neither answered nor cancelled. Once there are none, nothing more is written.
+    /// The ids of all that needs an answer.
+    ids: Vec<Id>,
+    /// Those that are neither answered nor cancelled. Once there are none, nothing more is written.
     waiting: Mutex<Vec<Id>>,
     headers: Headers,
     /// Longest time for it and for all of its reply.
@@ -157,13 +158,14 @@ struct PendingRequest {
 }
 
 impl PendingRequest {
-    /// Whether there are ids and all of them are waiting. If so, removes them.
-    fn claim(&self, ids: &[Option<&Id>]) -> bool {
+    /// Whether one of these ids is waiting, and all are its own. If so, none of them waits any more.
+    fn claim(&self, ids: &[&Id]) -> bool {
         let mut waiting = lock(&self.waiting);
-        let is_waiting = |id: &Option<&Id>| id.is_some_and(|id| waiting.contains(id));
-        let all = !ids.is_empty() && ids.iter().all(is_waiting);
-        waiting.retain(|id| !(all && ids.contains(&Some(id))));
-        all
+        let before = waiting.len();
+        if ids.iter().all(|id| self.ids.contains(id)) {
+            waiting.retain(|id| !ids.contains(&id));
+        }
+        waiting.len() < before
     }
 
     fn is_over(&self) -> bool {
@@ -282,6 +284,7 @@ impl Relay {
     fn request(&self, ids: Vec<Id>, headers: Headers, limit: Option<Duration>) -> PendingRequest {
         let (config, lookups) = (self.config.clone(), self.lookups.clone());
         PendingRequest {
+            ids: ids.clone(),
             waiting: Mutex::new(ids),
             headers,
             limit,
@@ -297,9 +300,9 @@ impl Relay {
         what: Resource,
         size: usize,
     ) -> Result<[Reservation; 2], Refusal> {
-        let (mut pending, ids) = (lock(&self.pending), lock(&new.waiting));
-        let has_one =
-            |other: &Arc<PendingRequest>| lock(&other.waiting).iter().any(|id| ids.contains(id));
+        let mut pending = lock(&self.pending);
+        let is_new = |id: &Id| *id != Id::Null && new.ids.contains(id);
+        let has_one = |other: &Arc<PendingRequest>| lock(&other.waiting).iter().any(is_new);
         if pending.iter().any(has_one) {
             return Err(Refusal::new(INVALID_REQUEST, ID_IN_USE));
         }
@@ -313,11 +316,10 @@ impl Relay {
         }
     }
 
-    /// Lets nothing more be written for the request with this id, unless that is one of a batch, which has one answer.
+    /// Lets nothing more be written for the request with this id; of a batch, only what answers others too.
     fn cancel(&self, id: Option<&Id>) {
         for request in lock(&self.pending).iter() {
-            let is_alone = lock(&request.waiting).len() == 1;
-            if is_alone && request.claim(&[id]) && !request.has_session() {
+            if request.claim(id.as_slice()) && !request.has_session() {
                 request.agent.clone().shutdown();
             }
         }
@@ -338,15 +340,17 @@ impl Relay {
     /// # Errors
     /// Why not all is.
     fn exchange(&self, request: &PendingRequest, line: &[u8]) -> Result<(), Error> {
-        let Some(id) = lock(&request.waiting).first().cloned() else {
+        if request.is_over() {
             return Ok(());
-        };
+        }
         let reply = self.send("POST", request, line);
         let reply = reply.map_err(|error| self.failed(error, false))?;
         if request.is_over() {
             // The cancellation of the request may have overtaken it, on another connection.
-            let params = json!({ "requestId": id });
-            self.tell(&jsonrpc::notification("notifications/cancelled", &params));
+            for id in &request.ids {
+                let params = json!({ "requestId": id });
+                self.tell(&jsonrpc::notification("notifications/cancelled", &params));
+            }
             return Ok(());
         }
         let status = reply.status().as_u16();
@@ -424,8 +428,8 @@ impl Relay {
 
     /// Answers ourselves.
     fn answer(&self, id: Option<Id>, refusal: Refusal) {
-        let answer = refuse(refusal, Some(&id.unwrap_or(Id::Null)), false);
-        self.client.answer(answer);
+        let id = id.unwrap_or(Id::Null);
+        self.client.answer(refuse(refusal, Some(&id), false));
     }
 
     /// Sends something to the server, once.

@@ -85,13 +85,29 @@ fn every_revision_works_as_on_stdio() {
 
 #[test]
 fn batches_pass() {
-    let (_fabric, _server, relay) = start();
+    let (fabric, _server, relay) = start();
+    fabric.on("POST /chat", Reply::sse().content("x").gate());
     let mut client = Stdio::speaking(Era::R2025_03_26, relay);
     let ping = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
     client.send(&json!([ping(7), ping(8)]));
     let answers = client.recv();
     let found = (&answers[0]["id"], &answers[1]["id"]);
     assert_eq!(found, (&json!(7), &json!(8)));
+    // What is no request has its error in the array, without an id.
+    client.send(&json!([7, ping(8)]));
+    let answers = client.recv();
+    let found = (&answers[0]["error"]["code"], &answers[1]["id"]);
+    assert_eq!(found, (&json!(-32600), &json!(8)));
+    // What is cancelled has no answer.
+    let run = run_params(json!(0));
+    let run = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": run});
+    client.send(&json!([run, ping(8)]));
+    assert_eq!(client.next_progress_text(), "x");
+    client.cancel(&json!(7));
+    let answers = client.recv();
+    assert_eq!(answers, json!([{"jsonrpc": "2.0", "id": 8, "result": {}}]));
+    client.close_stdin();
+    assert_eq!(client.rest(), [Value::Null; 0]);
 }
 
 #[test]
@@ -160,7 +176,7 @@ fn an_answer_is_passed_on_only_where_its_id_waits_and_a_session_only_where_it_op
     server.once(ROUTE, welcome());
     server.once(ROUTE, Reply::silence());
     let others = events().event(answer(2, "no"));
-    let others = others.event(json!([answer(9, "no")]));
+    let others = others.event(json!([answer(9, "no"), answer(3, "no")]));
     let own = others.event(answer(3, "yes")).event(answer(3, "no"));
     server.once(ROUTE, own.header("Mcp-Session-Id", "session-2"));
     server.once(ROUTE, events().event(answer(2, "no")));
