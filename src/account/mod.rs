@@ -504,11 +504,7 @@ impl Account {
             pool.excess.store(excess, Relaxed);
         }
         self.0.held[what as usize].store(held, Relaxed);
-        let more = held.wrapping_sub(before);
-        let used = pool.used.fetch_add(more, Relaxed).wrapping_add(more);
-        if what == Resource::Memory {
-            self.0.bank.peak.fetch_max(used, Relaxed);
-        }
+        pool.used.fetch_add(held.wrapping_sub(before), Relaxed);
         if let Some(ledger) = ledger.filter(|_| held < before) {
             ledger.next(what).inspect(|next| next.thread.unpark());
         }
@@ -523,7 +519,9 @@ impl Account {
         let may_have = self.set(what, held, waits);
         drop(changing);
         let (used, peak) = (self.pool(what).used.load(Relaxed), &self.0.bank.peak);
-        if what == Resource::Memory && peak.load(Relaxed).saturating_sub(used) >= TRIM_AFTER {
+        if what == Resource::Memory
+            && peak.fetch_max(used, Relaxed).saturating_sub(used) >= TRIM_AFTER
+        {
             peak.store(used, Relaxed);
             heap::trim();
         }
