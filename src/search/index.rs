@@ -61,10 +61,8 @@ const NO_TASK: f32 = 3.0;
 const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
 const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
-/// Results end where the score falls below this share of the best one, which rises with each, but not before so many of
-/// them.
-const CANDIDATE: f32 = 0.3;
-const RISE: f32 = 0.04;
+/// Results end where the score falls below this share of the best one, but not before so many of them.
+const CANDIDATE: f32 = 0.56;
 const FEWEST: usize = 3;
 /// Most needs of a query, and the least share of the best score that the best pattern for one of several gets, if it is
 /// not unsure.
@@ -281,11 +279,10 @@ impl Index {
         let denied = first.filter(|name| !allows(name)).collect();
         let mut allowed = ranked.iter().filter(|(_, name)| allows(name)).peekable();
         let best = allowed.peek().map(|(score, _)| *score);
-        let share = |at: usize| CANDIDATE + RISE * at as f32;
-        let is_candidate = |score, at| best.is_some_and(|best| score >= share(at) * best);
+        let is_candidate = |score| best.is_some_and(|best| score >= CANDIDATE * best);
         let candidates = allowed
             .zip(0..limit)
-            .take_while(|((score, _), at)| *at < FEWEST || is_candidate(*score, *at));
+            .take_while(|((score, _), at)| *at < FEWEST || is_candidate(*score));
         SearchResult {
             hits: candidates.map(|((_, name), _)| *name).collect(),
             denied,
