@@ -74,6 +74,10 @@ const NO_TASKS: &str = include_str!("nothing.txt");
 const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, \
     what goes in and what should come out (\"summarize a text\"), or leave query out to see all \
     names.";
+/// What is listed for a query in another language if no word of it is known, and what to tell the caller.
+const MOST_WANTED: &str = "summarize, translate, improve writing, explain code, ai, raw query";
+const ONLY_GENERAL: &str = "Not understood: these are only what people want most. Ask again in \
+    English: what goes in, what should come out.";
 /// Score of a pattern that the query names.
 const NAMED: f32 = 100.0;
 
@@ -275,6 +279,13 @@ impl Index {
             *score > 0.0 && (request.asks_which || *score >= NAMED || *name != SUGGESTS)
         });
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+        let has_other_letters = query.chars().any(|c| !c.is_ascii() && c.is_alphabetic());
+        let is_unknown = ranked.is_empty() && (request.is_foreign || has_other_letters);
+        if is_unknown {
+            let wanted = MOST_WANTED.split(", ");
+            let wanted = wanted.filter_map(|name| self.names.get(name));
+            ranked.extend(wanted.map(|at| (UNSURE, self.patterns[usize::from(*at)].as_str())));
+        }
         let first = ranked.iter().take(FEWEST).map(|(_, name)| *name);
         let denied = first.filter(|name| !allows(name)).collect();
         let mut allowed = ranked.iter().filter(|(_, name)| allows(name)).peekable();
@@ -288,7 +299,9 @@ impl Index {
             denied,
             warning: match best.map(|best| best - NO_TASK * no_task) {
                 None => Some(NOT_UNDERSTOOD),
-                Some(..NOTHING) => Some(NOTHING_FITS),
+                Some(_) if is_unknown => Some(ONLY_GENERAL),
+                // A low score may as well mean that few of the words are known.
+                Some(..NOTHING) if !request.is_foreign => Some(NOTHING_FITS),
                 Some(..UNSURE) => Some(UNSURE_FIT),
                 Some(_) => None,
             },
@@ -473,6 +486,12 @@ mod tests {
             let found = index.search(query, 5, |_| true);
             let shown = (found.hits.len(), found.warning);
             assert_eq!(shown, (0, Some(NOT_UNDERSTOOD)), "{query:?}");
+        }
+        for query in ["бесконечность", "Zażółć gęślą"] {
+            let found = index.search(query, 5, |_| true);
+            let shown = (found.hits, found.warning);
+            let wanted = vec!["summarize", "translate"];
+            assert_eq!(shown, (wanted, Some(ONLY_GENERAL)), "{query}");
         }
         assert_eq!(index.search("summarize", 0, |_| true).hits.len(), 0);
         assert_eq!(index.search("summarize", 5, |_| true).warning, None);

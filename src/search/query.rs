@@ -27,6 +27,8 @@ pub(super) struct ParsedQuery {
     pub(super) words: Vec<Word>,
     /// Whether it asks which pattern to use.
     pub(super) asks_which: bool,
+    /// Whether it is in another language.
+    pub(super) is_foreign: bool,
 }
 
 /// A word of a query.
@@ -74,6 +76,7 @@ impl ParsedQuery {
         let mut request = ParsedQuery {
             words: Vec::new(),
             asks_which: asks_which(&said),
+            is_foreign,
         };
         for (text, is_frame) in said.iter().zip(frames) {
             let says_nothing =
