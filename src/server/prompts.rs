@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::fabric::names::in_quotes;
-use crate::fabric::{Entry, Name, Snapshot, is_runnable, not_found, not_runnable};
-use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc};
+use crate::fabric::{Entry, Name, is_runnable, not_found, not_runnable};
+use crate::protocol::{Feature, Params, Refusal, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
-use crate::tools::{prompt, take_pattern};
+use crate::tools::{Policy, prompt, take_pattern};
 
 use super::{Action, Request, Server, while_fresh};
 
@@ -25,7 +25,8 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |context, result| {
         let backend = &context.backend;
-        let (snapshot, revision) = (backend.catalog.snapshot(&context.wait())?, result.revision);
+        let snapshot = backend.catalog.snapshot(&context.wait())?;
+        let has_title = result.revision.knows(Feature::Title);
         let is_offered = |entry: &&Entry| {
             let text = entry.text.as_deref().unwrap_or_default();
             !backend.policy.no_prompts
@@ -34,8 +35,23 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
         let offered: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
-        let entry = |entry| Some(define(&snapshot, entry, revision));
-        cursor.write(result, "prompts", offered.into_iter(), entry)?;
+        cursor.write(result, "prompts", offered.into_iter(), |entry| {
+            let arguments = names(entry, &backend.policy).map(|name| PromptArgument {
+                description: match name {
+                    INPUT => "The text that the pattern works on.".into(),
+                    STRATEGY => "A prompting strategy to put before the pattern.".into(),
+                    name => format!("Value of the pattern's variable {name}.").into(),
+                },
+                name,
+                required: ![INPUT, STRATEGY].contains(&name),
+            });
+            Some(PromptEntry {
+                arguments: arguments.collect(),
+                description: snapshot.description(&entry.name),
+                name: &entry.name,
+                title: has_title.then(|| humanised(&entry.name)),
+            })
+        })?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
@@ -58,30 +74,12 @@ struct PromptArgument<'a> {
     required: bool,
 }
 
-fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
-    let arguments = names(entry).map(|name| PromptArgument {
-        description: match name {
-            INPUT => "The text that the pattern works on.".into(),
-            STRATEGY => "A prompting strategy to put before the pattern.".into(),
-            name => format!("Value of the pattern's variable {name}.").into(),
-        },
-        name,
-        required: ![INPUT, STRATEGY].contains(&name),
-    });
-    let has_title = revision.knows(Feature::Title);
-    PromptEntry {
-        arguments: arguments.collect(),
-        description: snapshot.description(&entry.name),
-        name: &entry.name,
-        title: has_title.then(|| humanised(&entry.name)),
-    }
-}
-
 /// The names of a prompt's arguments. A variable named like one of ours gets that argument's value.
-fn names(entry: &Entry) -> impl Iterator<Item = &str> {
+fn names<'a>(entry: &'a Entry, policy: &Policy) -> impl Iterator<Item = &'a str> {
     let own = entry.variables.iter().map(String::as_str);
     let own = own.filter(|name| ![INPUT, STRATEGY].contains(name));
-    [INPUT].into_iter().chain(own).chain([STRATEGY])
+    let last = (!policy.no_strategies).then_some(STRATEGY);
+    [INPUT].into_iter().chain(own).chain(last)
 }
 
 /// Parses `prompts/get`.
@@ -113,7 +111,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         if !is_runnable(&entry.variables) {
             return Err(not_runnable("name", name).into());
         }
-        let takes: Vec<&str> = names(entry).collect();
+        let takes: Vec<&str> = names(entry, &backend.policy).collect();
         if let Some(other) = arguments.keys().find(|key| !takes.contains(&key.as_str())) {
             let shown = shown(other, 64);
             return Err(Refusal::params(format!(
@@ -121,8 +119,9 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
                 takes.join(", ")
             )));
         }
-        let own = takes[1..takes.len() - 1].iter().copied();
-        let missing: Vec<&str> = own.filter(|name| !arguments.contains_key(*name)).collect();
+        let own = takes[1..].iter().copied();
+        let own = own.filter(|name| *name != STRATEGY && !arguments.contains_key(*name));
+        let missing: Vec<&str> = own.collect();
         if !missing.is_empty() {
             return Err(Refusal::params(format!(
                 "`arguments` lacks {}, which the prompt {name} needs.",

@@ -33,13 +33,15 @@ struct ResourceEntry<'a> {
 }
 
 /// Answers `resources/templates/list`.
-pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+pub(super) fn templates(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
     let has_titles = request.context().revision.knows(Feature::Title);
     let all = [
         (PATTERN_TEMPLATE, "pattern", "system prompt"),
         (STRATEGY_TEMPLATE, "strategy", "prompt"),
     ];
+    let offered = all.len() - usize::from(server.backend.policy.no_strategies);
+    let all = all.into_iter().take(offered);
     let entry = |(template, name, what)| {
         let mut entry = json!({
             "description": format!("The {what} of a Fabric {name}."),
@@ -53,7 +55,7 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
         Some(entry)
     };
     let mut result = request.head.result();
-    cursor.write(&mut result, "resourceTemplates", all.into_iter(), entry)?;
+    cursor.write(&mut result, "resourceTemplates", all, entry)?;
     result.cache(None);
     Ok(Action::Answer(result.end()))
 }

@@ -13,6 +13,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Get the prompt of a Fabric pattern, filled in with a text, for you to follow: \
         your answer to it is the pattern's output. No other model is asked, and nothing costs \
         money. Give the whole text as input_text: links and files are not opened.",
+    output: include_str!("results/fill_pattern.json"),
     read_only: true,
     declare,
     ..run_pattern::TOOL
@@ -26,7 +27,9 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let mut pattern = arguments.pattern(PATTERN);
     let input = arguments.text(INPUT);
     let variables = arguments.variables(VARIABLES);
-    let strategy = arguments.name("strategy_name: A prompting strategy to put before it.");
+    let strategy = "strategy_name: A prompting strategy to put before it.";
+    let strategy = (!policy.no_strategies).then(|| arguments.name(strategy));
+    let strategy = strategy.flatten();
     // A client that knows the tool from a server with Fabric may send these; the tool does this here in any case.
     arguments.former("dry_run");
     arguments.check(policy.check("pattern_name", &pattern));

@@ -90,6 +90,9 @@ fn check(client: &mut impl Caller) {
         "list_strategies",
     ];
     assert_eq!(names(&tools), offered.map(|name| format!("fabric_{name}")));
+    // Nothing points to what is missing here.
+    let said = tools.to_string();
+    assert!(!said.contains("fabric_get_run"), "{said}");
     let run = &tools[2];
     let takes = Vec::from_iter(run["inputSchema"]["properties"].as_object().unwrap().keys());
     assert_eq!(takes.len(), 4, "{takes:?}");
@@ -145,6 +148,8 @@ fn what_is_offered_works_in_every_era() {
     }
     let server = Arc::new(HttpServer::start(program(&folder)));
     check(&mut Streamable::to(&server, Era::MODERN, None));
+    let page = server.get("/", &[("Accept", "text/html")]).text();
+    contains(&page, ["<b>is not needed</b>"]);
 }
 
 #[test]
@@ -178,6 +183,13 @@ fn a_folder_is_known_by_what_is_in_it() {
         let finished = program().flags("--list-tools --json").run(DEADLINE);
         let listed: Value = serde_json::from_str(&finished.stdout).unwrap();
         assert_eq!(listed["tools"].as_array().unwrap().len(), tools, "{dir}");
+        let mut client = Stdio::speaking(Era::MODERN, program());
+        for list in ["tools", "prompts", "resources/templates"] {
+            let said = client
+                .result(&format!("{list}/list"), json!({}))
+                .to_string();
+            assert_eq!(said.contains("strategy"), tools == 4, "{dir}: {said}");
+        }
         let finished = program().arg("--check").run(DEADLINE);
         finished
             .expect_code(0)

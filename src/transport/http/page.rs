@@ -68,7 +68,8 @@ pub(super) fn text(config: &Config, head: &Head, is_ready: bool) -> String {
         Some(filled(&filled(row, &names), &texts))
     });
     let rows: String = rows.collect();
-    let state = ["does not answer at the moment", "answers"][usize::from(is_ready)];
+    let states = ["does not answer at the moment", "answers", "is not needed"];
+    let state = states[usize::from(is_ready).max(2 * usize::from(config.policy.patterns_only))];
     let filled = |part| filled(part, &[("@STATE@", state), ("@URL@", &url)]);
     [&filled(before), needs, &filled(between), &rows, after].concat()
 }
