@@ -101,15 +101,15 @@ pub(crate) fn write(
                     "kept {}: it was changed, or not written by this program; move it away to get the new one\n",
                     path.trim_end_matches("/SKILL.md")
                 );
-                // Nothing belongs beside the index of somebody else.
-                if !is_each && path.ends_with("/SKILL.md") {
-                    break;
-                }
             }
             Err(error) => {
                 report += &format!("refused {name}: {error}\n");
                 good = false;
             }
+        }
+        // Nothing belongs beside the index of somebody else, or without one.
+        if !is_each && written + same == 0 {
+            break;
         }
     }
     report += &format!(

@@ -130,6 +130,12 @@ fn a_file_in_the_place_of_a_folder_is_told_with_what_to_do() {
         .expect_stdout(fix);
     let into = format!("{into}/sum-up sum_up");
     generate(&flag, &into).expect_code(1).expect_stderr(fix);
+    // Told once, and not again for each pattern.
+    folder.write("skills/fabric", "Mine.");
+    let line = format!("--generate skill {}/skills", folder.text());
+    let finished = Program::new([]).flags(&flag).flags(&line).run(DEADLINE);
+    finished.expect_code(1).expect_stdout("refused fabric: ");
+    assert_eq!(finished.stdout.lines().count(), 2, "{}", finished.stdout);
 }
 
 #[test]
