@@ -109,7 +109,7 @@ impl Tokens {
     /// `accounts`. A budget needs a ledger.
     ///
     /// # Errors
-    /// The file cannot be read or has a mistake: one line that begins with the variable's name.
+    /// The file cannot be read, is empty or has mistakes: a line for each, which begins with the variable's name.
     pub(crate) fn open(
         default: Option<Secret>,
         file: Option<PathBuf>,
@@ -130,24 +130,18 @@ impl Tokens {
         if tokens.file.is_none() {
             tokens.seat(&read(&tokens.table));
         }
-        match faults.first() {
-            Some(fault) => Err(fault.trim_end_matches(STAY).to_owned()),
-            None => Ok(tokens),
+        match faults.join("\n").replace(STAY, "") {
+            told if told.is_empty() => Ok(tokens),
+            told => Err(told),
         }
     }
 
-    /// Reads the file as a server does that has a ledger, and tokens already.
+    /// Reads the file as a server does that has a ledger.
     ///
     /// # Errors
     /// The mistakes of the file, a line each.
     pub(crate) fn check(default: Option<Secret>, file: PathBuf) -> Result<(), String> {
-        let mut tokens = Tokens::open(default, None, true, &Accounts::alone(1))?;
-        tokens.file = Some(file);
-        let had = (Identity::token(OTHERS), Arc::new(Allowance::of(Role::Read)));
-        write(&tokens.table).insert(NOBODY, had);
-        let (_, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
-        let told = faults.join("\n").replace(STAY, "");
-        if told.is_empty() { Ok(()) } else { Err(told) }
+        Tokens::open(default, Some(file), true, &Accounts::alone(1)).map(drop)
     }
 
     /// Whether there is no token and no tokens file.
@@ -243,8 +237,7 @@ impl Tokens {
                         file.display()
                     );
                 }
-                let had = read(&self.table).len() > usize::from(self.default.is_some());
-                if had && text.trim_ascii().is_empty() {
+                if text.trim_ascii().is_empty() {
                     return Err(format!("{named} is empty; put a comment into it to remove every token"));
                 }
                 Ok(parse(&text, self.default.as_ref(), self.has_ledger))

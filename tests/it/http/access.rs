@@ -138,8 +138,9 @@ fn each_role_may_do_what_it_says() {
     let error = json!({"type": "urn:fabric-mcp:error:forbidden"});
     includes(&body.json()["error"]["data"], error);
     assert_eq!(body.header("www-authenticate"), None);
+    server.process.wait_stderr("error=forbidden");
     let log = server.process.stderr();
-    contains(&log, ["ok=true", "caller=alice", "error=forbidden"]);
+    contains(&log, ["ok=true", "caller=alice"]);
     let metrics = get(&server, "/metrics", 'p').text();
     for line in [
         "fabric_mcp_callers_refused_total{reason=\"unknown\"} 2",
@@ -617,7 +618,10 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     file.write(&["alice\n", "bob\n"]);
     check(2, "policy\", line 2: a line is NAME ROLE TOKEN");
     file.write(&["\n"]);
-    check(2, " is empty; put a comment into it");
+    let empty = " is empty; put a comment into it";
+    check(2, empty);
+    let start = file.program(&fabric).flags("--transport http --port 0");
+    contains(&start.run(DEADLINE).expect_code(2).stderr, [empty]);
     file.write(&[&intern, RITA]);
     check(0, "");
     let no_folder = file.program(&fabric);
