@@ -377,6 +377,8 @@ fn cell(value: &Value) -> String {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
         Value::Array(items) => Vec::from_iter(items.iter().map(cell)).join(", "),
+        // JSON writes small ones as 3e-6.
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
         other => other.to_string(),
     };
     Vec::from_iter(text.split_whitespace()).join(" ")
@@ -668,6 +670,8 @@ mod tests {
         });
         let expected = "name       description  variables\nai         It answers.\nsummarize  S.           a, b\n\nn: 3\n\npatterns:\nx\ny\n\nprompt: # A\n- b\n\nvendors:\n  OpenAI: m\n";
         assert_eq!(readable(&result), expected);
+        let costs = [3e-6, 0.0, 2.5].map(|cost| cell(&json!(cost)));
+        assert_eq!(costs, ["0.000003", "0", "2.5"]);
     }
 
     #[test]
