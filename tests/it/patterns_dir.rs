@@ -276,6 +276,7 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
         client.failure("fabric_get_pattern_details", arguments, "pattern-not-found");
     }
     let process = &client.process;
+    process.wait_stderr("pattern=device");
     for (name, why) in [
         ("link_out", "a link leads out"),
         ("folder_out", "a link leads out"),
