@@ -1,6 +1,7 @@
 //! Where the input of a run comes from, and which inputs are refused: links and files are not opened, so a model would
 //! be paid for making up their content.
 
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use crate::config::MAX_RUN_OUTPUT;
@@ -80,27 +81,27 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 /// Longest text that may be nothing but a request, in characters.
 const SHORT: usize = 200;
 
-/// Lists of words without accents, a line each: verbs that begin requests, in several languages; other words of requests;
-/// how requests in scripts without blanks begin or end; words around them; kinds of files and pages; words that say that
-/// one is attached; words before one that is known already; the endings of files' names.
-static LISTS: LazyLock<Vec<Vec<&str>>> = LazyLock::new(|| {
-    let lists = include_str!("requests.txt").lines();
+/// The words of requests, with the names of the lists that each is in.
+static LISTS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
+    let mut lists = HashMap::<_, Vec<_>>::new();
+    for (name, words) in include_str!("requests.txt")
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+    {
+        for word in words.split(' ') {
+            lists.entry(word).or_default().push(name);
+        }
+    }
     lists
-        .map(|list| list.split_whitespace().collect())
-        .collect()
 });
-const VERBS: usize = 0;
-const UNSPACED: usize = 2;
-const AROUND: usize = 3;
-const KINDS: usize = 4;
-const ATTACHED: usize = 5;
-const DEFINITE: usize = 6;
-const ENDINGS: usize = 7;
+
 /// What an input may contain besides words, the clearest last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
     Kind,
     Attachment,
+    Source,
+    Site,
     Link,
     File,
 }
@@ -114,7 +115,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let text = text.trim();
     let what = match (no_text(text), meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
-        (None, Some(Thing::File | Thing::Attachment)) => {
+        (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
             "has only the path or name of a file to work on, and files are not opened: give the \
              text itself, or input_from {\"youtube\": link}"
         }
@@ -163,7 +164,7 @@ fn meant(text: &str) -> Option<Thing> {
     let is_path = match text.as_bytes() {
         [b'\\', b'\\', ..] => true,
         [disk, b':', b'/' | b'\\', ..] => disk.is_ascii_alphabetic(),
-        [b'/', ..] | [b'~' | b'.', b'/', ..] => is_listed(ENDINGS, ending),
+        [b'/', ..] | [b'~' | b'.', b'/', ..] => has("endings", &[ending]),
         _ => false,
     };
     if is_path && !text.contains('\n') {
@@ -177,51 +178,65 @@ fn meant(text: &str) -> Option<Thing> {
     }
     // Blanks around what is in a script without them.
     let plain = Vec::from_iter(plain_letters(text).chars());
-    let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b));
+    let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b) || *b == '.');
     let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
     let all = Vec::from_iter(parts.split_whitespace());
     // "The video" is one that is not here, "a video" any.
-    let is_one = |at: usize| {
-        let before = &all[at.saturating_sub(2)..at];
-        let is = |word: &&str| is_listed(DEFINITE, word) || is_listed(VERBS, word);
-        before.iter().any(is)
-    };
+    let is_one = |at: usize| has("definite verbs", &all[at.saturating_sub(2)..at]);
     let things = all.iter().enumerate();
-    let things = things.filter_map(|(at, word)| Some((at, thing(word)?)));
-    let things = things.filter(|(at, thing)| *thing > Thing::Kind || is_one(*at));
-    let found = things.map(|(_, thing)| thing).max()?;
-    let is_word = |word: &&str| word.starts_with(is_unspaced) || thing(word).is_none();
-    let words = |text| str::split_whitespace(text).filter(is_word);
-    // The list that each word is in.
-    let list = |word: &str| (VERBS..=AROUND).find(|list| is_listed(*list, word));
-    let lists = words(&parts).flat_map(|word| word.split('-'));
-    let lists = Vec::from_iter(lists.map(list));
-    let is_only = lists.iter().all(Option::is_some);
-    let first = lists.iter().find(|list| **list != Some(AROUND));
-    let begins = first == Some(&Some(VERBS)) && found > Thing::Attachment;
-    let begins = begins || lists.contains(&Some(UNSPACED));
-    let asks = lists.iter().flatten().min() < Some(&AROUND);
-    let asks = asks || found == Thing::Link && text.contains(['?', '？']);
-    // They may be what is asked about.
-    let after_colon = parts.split_once(": ").map(|(_, rest)| rest);
-    let quotes = parts.replace(" '", " \"");
-    let quoted = quotes.split(['"', '“', '„', '«']).nth(1);
-    let mut given = [after_colon, quoted].into_iter().flatten();
-    let has_text = given.any(|given| words(given).next().is_some());
-    let is_only = is_only && asks && (found == Thing::Link || !has_text);
-    (is_only || begins && !has_text && lists.len() <= 12).then_some(found)
+    let things = things.filter_map(|(at, word)| Some((thing(word)?, at)));
+    let things = things.filter(|(thing, at)| *thing > Thing::Kind || is_one(*at));
+    let things = Vec::from_iter(things);
+    let (found, at) = *things.iter().max()?;
+    // What follows a colon or is quoted may be what is asked about.
+    let marked = parts.replace(" '", " \"").replace(": ", " \"");
+    let given = marked.split(['"', '“', '„', '«']).skip(1);
+    let mut given = given.filter_map(|text| text.split_whitespace().next());
+    if given.any(|word| thing(word) < Some(Thing::Source)) {
+        return None;
+    }
+    let is_word = |word: &&&str| word.starts_with(is_unspaced) || thing(word).is_none();
+    let words = all.iter().filter(is_word).flat_map(|word| word.split('-'));
+    let words = Vec::from_iter(words);
+    let is_other = |word| !has("verbs asks calls begins unspaced around", &[word]);
+    let others = words.iter().filter(|word| is_other(word)).count();
+    let begins = has("begins", &all[..all.len().min(2)]) && found > Thing::Site;
+    let asks = has("verbs asks", &words);
+    // What is asked for is in it, or is said after it.
+    let near = &all[at.saturating_sub(1)..];
+    let inside = has("inside", &near[..1]);
+    let is_in = inside
+        || has("verbs asks", near)
+        || things.iter().any(|(thing, _)| *thing == Thing::Kind);
+    let is_clear = has("unspaced", &words)
+        || has("verbs", &words) && found > Thing::Kind
+        || is_in && (asks || begins) && found > Thing::Site;
+    let is_short = words.len() <= 4 && text.contains(['?', '？']);
+    let is_short = is_short || inside || found == Thing::File && begins;
+    let asks = asks || has("calls", &words) || is_short && found > Thing::Site;
+    (is_clear && others <= 2 || asks && others == 0).then_some(found)
 }
 
-fn is_listed(list: usize, word: &str) -> bool {
-    let (word, language) = (word.trim_matches(is_mark), Language::table());
-    let is = |known: &str| match list {
-        UNSPACED => word.starts_with(known) || word.ends_with(known),
-        DEFINITE if !known.is_ascii() => word.ends_with(known),
-        ATTACHED if !known.is_ascii() => word.contains(known),
-        _ => word == known,
-    };
-    let is_known = || language.foreign_ignored.contains(word) || !language.foreign(word).is_empty();
-    LISTS[list].iter().copied().any(is) || list == AROUND && (word.is_empty() || is_known())
+/// Whether one of the words is in one of the lists.
+fn has(lists: &str, words: &[&str]) -> bool {
+    let is = |names: &Vec<&str>| names.iter().any(|name| lists.contains(name));
+    let mut words = words.iter().map(|word| word.trim_matches(is_mark));
+    words.any(|word| {
+        let is_part = |known: &str, names: &Vec<&str>| match names.contains(&"unspaced") {
+            true => word.starts_with(known) || word.ends_with(known),
+            false => known.starts_with(is_unspaced) && word.contains(known),
+        };
+        let language = Language::table();
+        LISTS.get(word).is_some_and(is)
+            || word.starts_with(is_unspaced)
+                && LISTS
+                    .iter()
+                    .any(|(known, names)| is(names) && is_part(known, names))
+            || lists.contains("around")
+                && (word.is_empty()
+                    || language.foreign_ignored.contains(word)
+                    || !language.foreign(word).is_empty())
+    })
 }
 
 /// What may stand around a word.
@@ -234,18 +249,20 @@ fn thing(word: &str) -> Option<Thing> {
     let word = plain_letters(word.trim_matches(is_mark));
     let links = "https:// http:// www. youtu.be/ youtube.com/ m.youtube.com/";
     if links.split(' ').any(|start| word.starts_with(start)) {
-        return Some(Thing::Link);
+        let has_path = word.trim_end_matches('/').matches('/').count() > 2 || !word.contains("://");
+        return Some(if has_path { Thing::Link } else { Thing::Site });
     }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
     let (name, ending) = word.rsplit_once('.').unwrap_or_default();
-    let mut starts = ["file://", "attached", "uploaded"].into_iter();
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
-        || name.ends_with(char::is_alphanumeric) && is_listed(ENDINGS, ending)
-        || starts.any(|start| word.starts_with(start));
-    let others = [(ATTACHED, Thing::Attachment), (KINDS, Thing::Kind)];
-    let other = others.into_iter().find(|(list, _)| is_listed(*list, &word));
-    is_file
+        || name.ends_with(char::is_alphanumeric) && has("endings", &[ending])
+        || word.starts_with("file://");
+    let is_document = has("documents", &[ending]);
+    let others = [("attached", Thing::Attachment), ("kinds", Thing::Kind)];
+    let other = others.into_iter().find(|(list, _)| has(list, &[&*word]));
+    (is_file && is_document)
         .then_some(Thing::File)
+        .or(is_file.then_some(Thing::Source))
         .or(other.map(|(_, thing)| thing))
 }
 
