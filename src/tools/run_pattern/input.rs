@@ -1,7 +1,7 @@
 //! Where the input of a run comes from, and which inputs are refused: links and files are not opened, so a model would
 //! be paid for making up their content.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use crate::config::MAX_RUN_OUTPUT;
@@ -81,21 +81,17 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 /// Longest text that may be nothing but a request, in characters.
 const SHORT: usize = 200;
 
-/// The words of requests, with the names of the lists that each is in.
-static LISTS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
-    let mut lists = HashMap::<_, Vec<_>>::new();
-    for (name, words) in include_str!("requests.txt")
-        .lines()
-        .filter_map(|line| line.split_once(": "))
-    {
-        for word in words.split(' ') {
-            lists.entry(word).or_default().push(name);
-        }
-    }
+/// The words of requests, each after the name of a list that it is in.
+static LISTS: LazyLock<HashSet<(&str, &str)>> = LazyLock::new(|| {
+    let lists = include_str!("requests.txt").lines();
+    let lists = lists.filter_map(|line| line.split_once(": "));
     lists
+        .flat_map(|(list, words)| words.split(' ').map(move |word| (list, word)))
+        .collect()
 });
 
-/// What an input may contain besides words, the clearest last.
+/// What an input may contain besides words, the clearest last: texts about software mention sources, and links to
+/// sites rather than to what is on them, without asking for anything to be done with them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
     Kind,
@@ -157,14 +153,15 @@ pub(crate) fn no_text(text: &str) -> Option<&'static str> {
     found.or_else(|| text.contains('\0').then_some(binary))
 }
 
-/// The only thing that a text is about: the thing alone, or a short request to do something with it.
+/// The only thing that a text is about: the thing alone, or a short request to do something with it. Besides the thing
+/// and the words of requests, hardly a word is left of a request: two where it is clear that one is made.
 fn meant(text: &str) -> Option<Thing> {
     let ending = text.rsplit('.').next().unwrap_or_default();
     // Paths may have blanks.
     let is_path = match text.as_bytes() {
         [b'\\', b'\\', ..] => true,
         [disk, b':', b'/' | b'\\', ..] => disk.is_ascii_alphabetic(),
-        [b'/', ..] | [b'~' | b'.', b'/', ..] => has("endings", &[ending]),
+        [b'/', ..] | [b'~' | b'.', b'/', ..] => has("documents sources", &[ending]),
         _ => false,
     };
     if is_path && !text.contains('\n') {
@@ -185,57 +182,47 @@ fn meant(text: &str) -> Option<Thing> {
     let is_one = |at: usize| has("definite verbs", &all[at.saturating_sub(2)..at]);
     let things = all.iter().enumerate();
     let things = things.filter_map(|(at, word)| Some((thing(word)?, at)));
-    let things = things.filter(|(thing, at)| *thing > Thing::Kind || is_one(*at));
-    let things = Vec::from_iter(things);
+    let things = Vec::from_iter(things.filter(|(thing, at)| *thing > Thing::Kind || is_one(*at)));
     let (found, at) = *things.iter().max()?;
     // What follows a colon or is quoted may be what is asked about.
     let marked = parts.replace(" '", " \"").replace(": ", " \"");
     let given = marked.split(['"', '“', '„', '«']).skip(1);
     let mut given = given.filter_map(|text| text.split_whitespace().next());
-    if given.any(|word| thing(word) < Some(Thing::Source)) {
-        return None;
-    }
+    let has_text = given.any(|word| thing(word) < Some(Thing::Source));
     let is_word = |word: &&&str| word.starts_with(is_unspaced) || thing(word).is_none();
-    let words = all.iter().filter(is_word).flat_map(|word| word.split('-'));
-    let words = Vec::from_iter(words);
+    let words = Vec::from_iter(all.iter().filter(is_word).flat_map(|word| word.split('-')));
     let is_other = |word| !has("verbs asks calls begins unspaced around", &[word]);
     let others = words.iter().filter(|word| is_other(word)).count();
     let begins = has("begins", &all[..all.len().min(2)]) && found > Thing::Site;
     let asks = has("verbs asks", &words);
-    // What is asked for is in it, or is said after it.
+    // "Who speaks in" it, or "watch" it "and list" something, or "this talk" before it.
     let near = &all[at.saturating_sub(1)..];
     let inside = has("inside", &near[..1]);
-    let is_in = inside
-        || has("verbs asks", near)
-        || things.iter().any(|(thing, _)| *thing == Thing::Kind);
+    let is_about = |(thing, _): &(Thing, usize)| *thing == Thing::Kind;
+    let is_in = inside || has("verbs asks", near) || things.iter().any(is_about);
     let is_clear = has("unspaced", &words)
         || has("verbs", &words) && found > Thing::Kind
         || is_in && (asks || begins) && found > Thing::Site;
-    let is_short = words.len() <= 4 && text.contains(['?', '？']);
-    let is_short = is_short || inside || found == Thing::File && begins;
-    let asks = asks || has("calls", &words) || is_short && found > Thing::Site;
-    (is_clear && others <= 2 || asks && others == 0).then_some(found)
+    let is_short = words.len() <= 4 && text.contains(['?', '？']) || begins && found == Thing::File;
+    let asks = asks || has("calls", &words) || (inside || is_short) && found > Thing::Site;
+    (!has_text && (is_clear && others <= 2 || asks && others == 0)).then_some(found)
 }
 
 /// Whether one of the words is in one of the lists.
 fn has(lists: &str, words: &[&str]) -> bool {
-    let is = |names: &Vec<&str>| names.iter().any(|name| lists.contains(name));
+    let language = Language::table();
+    let known = || LISTS.iter().filter(|(list, _)| lists.contains(list));
     let mut words = words.iter().map(|word| word.trim_matches(is_mark));
     words.any(|word| {
-        let is_part = |known: &str, names: &Vec<&str>| match names.contains(&"unspaced") {
-            true => word.starts_with(known) || word.ends_with(known),
-            false => known.starts_with(is_unspaced) && word.contains(known),
+        let is_part = |(list, known): &(&str, &str)| match *list {
+            "unspaced" => word.starts_with(known) || word.ends_with(known),
+            _ => known.starts_with(is_unspaced) && word.contains(known),
         };
-        let language = Language::table();
-        LISTS.get(word).is_some_and(is)
-            || word.starts_with(is_unspaced)
-                && LISTS
-                    .iter()
-                    .any(|(known, names)| is(names) && is_part(known, names))
-            || lists.contains("around")
-                && (word.is_empty()
-                    || language.foreign_ignored.contains(word)
-                    || !language.foreign(word).is_empty())
+        let is_said =
+            || language.foreign_ignored.contains(word) || !language.foreign(word).is_empty();
+        lists.split(' ').any(|list| LISTS.contains(&(list, word)))
+            || word.starts_with(is_unspaced) && known().any(is_part)
+            || lists.contains("around") && (word.is_empty() || is_said())
     })
 }
 
@@ -255,15 +242,13 @@ fn thing(word: &str) -> Option<Thing> {
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
     let (name, ending) = word.rsplit_once('.').unwrap_or_default();
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
-        || name.ends_with(char::is_alphanumeric) && has("endings", &[ending])
+        || name.ends_with(char::is_alphanumeric) && has("documents sources", &[ending])
         || word.starts_with("file://");
-    let is_document = has("documents", &[ending]);
+    let is_clear = has("documents", &[ending]);
+    let file = if is_clear { Thing::File } else { Thing::Source };
     let others = [("attached", Thing::Attachment), ("kinds", Thing::Kind)];
     let other = others.into_iter().find(|(list, _)| has(list, &[&*word]));
-    (is_file && is_document)
-        .then_some(Thing::File)
-        .or(is_file.then_some(Thing::Source))
-        .or(other.map(|(_, thing)| thing))
+    is_file.then_some(file).or(other.map(|(_, thing)| thing))
 }
 
 #[cfg(test)]
@@ -274,7 +259,9 @@ mod tests {
     fn what_only_names_something_is_refused_with_what_to_give() {
         let said = |text: &str| check("input_text", text, false).map_err(|e| e.detail);
         let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
-                     https://x\nhttps://y|Link: https://x|请总结 https://x|What does https://youtu.be/x say?";
+                     https://x\nhttps://y|Link: https://x|请总结 https://x|What does https://youtu.be/x say?|\
+                     Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
+                     https://x/y what is he arguing|Watch https://x/y and list the tools";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -286,7 +273,8 @@ mod tests {
                      file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\
                      Summarize the uploaded file|Translate this letter: x.docx|\
                      Summarize the attachment, please|Summarize the attached yearly report|\
-                     x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf";
+                     x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
+                     What is the deadline in x.pdf|报告.pdf 讲了什么";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("name of a file"), "{path}");
         }
@@ -306,7 +294,9 @@ mod tests {
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
                    東京で地震 https://x|Das Video war lang|What is a PDF file?|video|\
                    Explain what a PDF is|Write an essay about YouTube|Was ist ein Link?|Compare PDF and EPUB|\
-                   Translate 'read the document' into German|Improve this: I have attached the file.";
+                   Translate 'read the document' into German|Improve this: I have attached the file.|\
+                   Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
+                   How do I get JSON from https://x?|Who owns the moon? https://x/y|Where is x.pdf";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
