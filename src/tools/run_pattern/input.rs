@@ -194,7 +194,7 @@ fn meant(text: &str) -> Option<Thing> {
     let is_other = |word| !has("verbs asks calls begins unspaced around", &[word]);
     let others = words.iter().filter(|word| is_other(word)).count();
     let begins = has("begins", &all[..all.len().min(2)]) && found > Thing::Site;
-    let asks = has("verbs asks", &words);
+    let asks = words.is_empty() || has("verbs asks", &words);
     // "Who speaks in" it, or "watch" it "and list" something, or "this talk" before it.
     let near = &all[at.saturating_sub(1)..];
     let inside = has("inside", &near[..1]);
