@@ -27,7 +27,7 @@ use crate::encoding::json::decode;
 use crate::os::files::{create, is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
-use crate::time::{milliseconds, milliseconds_now};
+use crate::time::{milliseconds, milliseconds_now, timestamp};
 
 use super::ledger::{LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
@@ -236,7 +236,7 @@ impl Folder {
             true => RunState::Cancelled,
             false => RunState::Interrupted,
         };
-        let now = milliseconds_now();
+        let (now, since) = (milliseconds_now(), timestamp(record.updated));
         record.end(end, now);
         self.measure(record);
         if let Some(asked) = record.asked.take() {
@@ -244,7 +244,7 @@ impl Folder {
             let is_last = asked.step == record.patterns.len();
             let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
             let line = line(now, record, &asked, end.name(), Err(written));
-            if self.account_dead(&line).is_err() {
+            if self.account_dead(&line, &since).is_err() {
                 // The next process that finds the run tries again.
                 record.ended = None;
                 return;

@@ -110,16 +110,19 @@ impl Folder {
         self.flush();
     }
 
-    /// Writes the line of a run whose process has died, unless that had just written it.
+    /// Writes the line of a run whose process has died, unless that had written it, now or `since`, which may be another
+    /// month.
     ///
     /// # Errors
     /// The line was not written, and should be tried again.
-    pub(super) fn account_dead(&self, line: &str) -> io::Result<()> {
-        let mut is_there = false;
-        let path = self.month(&line[..7]);
-        if let Ok(file) = open_plain(&path, OpenOptions::new().read(true)) {
-            let step = LedgerLine::parse(line).map(|line| line.step);
-            lines(file, |line| is_there |= Some(line.step) == step);
+    pub(super) fn account_dead(&self, line: &str, since: &str) -> io::Result<()> {
+        let (mut is_there, mut months) = (false, vec![&line[..7], &since[..7]]);
+        months.dedup();
+        for month in months {
+            if let Ok(file) = open_plain(&self.month(month), OpenOptions::new().read(true)) {
+                let step = LedgerLine::parse(line).map(|line| line.step);
+                lines(file, |line| is_there |= Some(line.step) == step);
+            }
         }
         if is_there {
             return Ok(());
@@ -383,6 +386,12 @@ mod tests {
         // Killed between its line and its record.
         at.leave(&run);
         assert_eq!((steps(), folder.used(now, alice)), (json!(1), 3));
+        // The same, but found only after the end of the month.
+        let mut old = record(&named("token:bob"));
+        (old.asked, old.updated) = (Some(asked(1, "m")), TODAY);
+        folder.account(line(TODAY, &old, &asked(1, "m"), "ok", Ok([5, 7])));
+        at.leave(&old);
+        assert_eq!((steps(), folder.used(now, "token:bob")), (json!(2), 0));
     }
 
     #[test]
