@@ -84,6 +84,8 @@ struct Files {
     text: Option<File>,
     /// Bytes of text in the file.
     written: usize,
+    /// The record could not be written.
+    is_behind: bool,
 }
 
 impl LiveRun {
@@ -188,8 +190,10 @@ impl LiveRun {
             return;
         };
         let mut written = self.write_text(&mut files, folder);
-        if let Some(durable) = record {
+        // A record that could not be written is tried again with the text.
+        if let Some(durable) = record.or(files.is_behind.then_some(false)) {
             written = written.and_then(|()| folder.write(&self.record(), durable));
+            files.is_behind = written.is_err();
         }
         if let Err(error) = written {
             folder.warn(self.id, "it could not be written", &error);

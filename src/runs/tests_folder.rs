@@ -490,6 +490,21 @@ fn a_run_that_began_without_files_gets_them_later() {
 }
 
 #[test]
+fn that_a_model_was_asked_is_written_as_soon_as_there_is_room() {
+    let (at, bench) = one_process();
+    let writer = bench.begin(&Identity::Local);
+    let [obstacle, record] = ["tmp", "json"].map(|part| at.file(writer.run().id(), part));
+    fs::create_dir(&obstacle).unwrap();
+    writer.ask(1, "m", 3);
+    let is_there = || fs::read_to_string(&record).unwrap().contains("asked");
+    tick(&writer);
+    assert!(!is_there());
+    fs::remove_dir(obstacle).unwrap();
+    tick(&writer);
+    assert!(is_there(), "if the process is killed now, the step is paid");
+}
+
+#[test]
 fn a_working_run_outlives_the_removal_of_its_files() {
     let (at, bench) = one_process();
     let writers = [(); 2].map(|()| bench.begin(&Identity::Local));
