@@ -151,6 +151,13 @@ impl Folder {
         (synced.is_some() || has_settled, waiting)
     }
 
+    /// Logs the lines that still wait. For the end of the process: after that, they are nowhere else.
+    pub(super) fn tell_waiting(&self) {
+        for line in &lock(&self.ledger).waiting {
+            log::error!("not written to the ledger: {}", line.trim_end());
+        }
+    }
+
     fn month(&self, month: &str) -> PathBuf {
         self.path.join(format!("usage-{month}.tsv"))
     }

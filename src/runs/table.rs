@@ -504,5 +504,8 @@ impl Runs {
             self.close(&live, RunState::Interrupted, RunReport::default());
         }
         self.rewrite(false);
+        if let Some(folder) = &self.ledger {
+            folder.tell_waiting();
+        }
     }
 }

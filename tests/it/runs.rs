@@ -502,6 +502,18 @@ fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
     server.process.wait_stderr(words);
     let file = format!("{}.json", data(&result)["run_id"].as_str().unwrap());
     assert!(state.join(file).exists());
+    // If that is so until the end of the process, its log has the lines of the ledger.
+    fs::remove_dir_all(&state).unwrap();
+    fs::write(&state, "").unwrap();
+    let result = client.call(RUN, run(json!({})));
+    drop(client);
+    let mut server = std::sync::Arc::into_inner(server).unwrap();
+    server.process.signal("TERM");
+    assert!(server.process.wait_exit(DEADLINE).success());
+    let log = server.process.stderr();
+    let run_id = data(&result)["run_id"].as_str().unwrap();
+    let is_line = |line: &str| line.contains("not written to the ledger") && line.contains(run_id);
+    assert!(log.lines().any(is_line), "{log}");
 }
 
 #[test]
