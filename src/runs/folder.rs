@@ -27,7 +27,7 @@ use crate::encoding::json::decode;
 use crate::os::files::{create, is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
-use crate::time::{milliseconds, milliseconds_now, timestamp};
+use crate::time::{milliseconds, milliseconds_now, next_month, timestamp};
 
 use super::ledger::{LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
@@ -236,7 +236,9 @@ impl Folder {
             true => RunState::Cancelled,
             false => RunState::Interrupted,
         };
-        let (now, since) = (milliseconds_now(), timestamp(record.updated));
+        let now = milliseconds_now();
+        // The clock may have been set back since.
+        let times = [timestamp(record.updated), timestamp(now), next_month(now)];
         record.end(end, now);
         self.measure(record);
         if let Some(asked) = record.asked.take() {
@@ -244,7 +246,7 @@ impl Folder {
             let is_last = asked.step == record.patterns.len();
             let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
             let line = line(now, record, &asked, end.name(), Err(written));
-            if self.account_dead(&line, &since).is_err() {
+            if self.account_dead(&line, times).is_err() {
                 // The next process that finds the run tries again.
                 record.ended = None;
                 return;

@@ -10,7 +10,7 @@
 //! A step has one line. If its process was killed before it wrote the line, the process that finds the run interrupted
 //! writes it; until then, the run is not settled. Of two lines for one step, the first counts.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::mem::take;
@@ -110,16 +110,14 @@ impl Folder {
         self.flush();
     }
 
-    /// Writes the line of a run whose process has died, unless that had written it, now or `since`, which may be another
-    /// month.
+    /// Writes the line of a run whose process has died, unless it is there, in one of the months of `times`.
     ///
     /// # Errors
     /// The line was not written, and should be tried again.
-    pub(super) fn account_dead(&self, line: &str, since: &str) -> io::Result<()> {
-        let (mut is_there, mut months) = (false, vec![&line[..7], &since[..7]]);
-        months.dedup();
-        for month in months {
-            if let Ok(file) = open_plain(&self.month(month), OpenOptions::new().read(true)) {
+    pub(super) fn account_dead(&self, line: &str, times: [String; 3]) -> io::Result<()> {
+        let mut is_there = false;
+        for month in HashSet::from(times.map(|time| self.month(&time[..7]))) {
+            if let Ok(file) = open_plain(&month, OpenOptions::new().read(true)) {
                 let step = LedgerLine::parse(line).map(|line| line.step);
                 lines(file, |line| is_there |= Some(line.step) == step);
             }
@@ -286,7 +284,7 @@ mod tests {
     use crate::account::Accounts;
     use crate::runs::Runs;
     use crate::time::hand::{HandClock, TODAY};
-    use crate::time::milliseconds_now;
+    use crate::time::{milliseconds_now, next_month, parse};
 
     /// The 28th of July 2026, 12:00.
     const JULY: &str = "usage-2026-07.tsv";
@@ -399,6 +397,13 @@ mod tests {
         folder.account(line(TODAY, &old, &asked(1, "m"), "ok", Ok([5, 7])));
         at.leave(&old);
         assert_eq!((steps(), folder.used(now, "token:bob")), (json!(2), 0));
+        // Or after the clock was set back to the month before.
+        let mut early = record(&named("token:eve"));
+        early.asked = Some(asked(1, "m"));
+        let ahead = parse(&next_month(now)).unwrap();
+        folder.account(line(ahead, &early, &asked(1, "m"), "ok", Ok([5, 7])));
+        at.leave(&early);
+        assert_eq!((steps(), folder.used(now, "token:eve")), (json!(3), 0));
     }
 
     #[test]
