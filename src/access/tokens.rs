@@ -320,6 +320,7 @@ impl Allowance {
     fn add(&mut self, word: &str) -> Result<(), &'static str> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
         let number = value.parse::<u64>().ok().filter(|number| *number > 0);
+        let few = number.and_then(|number| u32::try_from(number).ok());
         let is_day = value.len() == 10 && time::parse(value).is_some();
         let is_whole =
             |name: &str| !name.is_empty() && name.find('*').is_none_or(|at| at + 1 == name.len());
@@ -327,8 +328,8 @@ impl Allowance {
             "models" if self.models.is_empty() && value.split(',').all(is_whole) => {
                 self.models = value.split(',').map(str::to_owned).collect();
             }
-            "runs-per-minute" if self.runs_per_minute.is_none() && number.is_some() => {
-                self.runs_per_minute = number.and_then(|number| number.try_into().ok());
+            "runs-per-minute" if self.runs_per_minute.is_none() && few.is_some() => {
+                self.runs_per_minute = few;
             }
             "tokens-per-month" if self.tokens_per_month.is_none() && number.is_some() => {
                 self.tokens_per_month = number;
@@ -836,6 +837,7 @@ mod tests {
             (format!("a run {A} models=a*b"), KEYS),
             (format!("a run {A} models=x models=y"), KEYS),
             (format!("a run {A} runs-per-minute=0"), KEYS),
+            (format!("a run {A} runs-per-minute=4294967296"), KEYS),
             (format!("a run {A} until=2099-01-01 until=2099-01-01"), KEYS),
             (format!("a run SHA256:{A}"), hex),
             (format!("a run {A} tokens-per-month=9"), ledger),
