@@ -319,7 +319,7 @@ impl Relay {
     /// Lets nothing more be written for the request with this id; of a batch, only what answers others too.
     fn cancel(&self, id: Option<&Id>) {
         for request in lock(&self.pending).iter() {
-            if request.claim(id.as_slice()) && !request.has_session() {
+            if request.claim(id.as_slice()) && request.is_over() && !request.has_session() {
                 request.agent.clone().shutdown();
             }
         }

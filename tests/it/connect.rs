@@ -111,6 +111,27 @@ fn batches_pass() {
 }
 
 #[test]
+fn without_a_session_cancelling_a_part_of_a_batch_cuts_no_other_part() {
+    let server = FakeFabric::start();
+    let opened = json!({"protocolVersion": Era::R2025_03_26.name(), "capabilities": {}});
+    server.once(ROUTE, result(1, opened));
+    let answers = json!([{"jsonrpc": "2.0", "id": 8, "result": {}}]);
+    let reply = events().event(note(1)).gate().event(answers.clone());
+    server.once(ROUTE, reply);
+    let mut client = Stdio::start(to_fake(&server));
+    client.result("initialize", initialize_params(Era::R2025_03_26.name()));
+    let ping = |id: u64| json!({"jsonrpc": "2.0", "id": id, "method": "ping"});
+    client.send(&json!([ping(7), ping(8)]));
+    assert_eq!(client.recv(), note(1));
+    client.cancel(&json!(7));
+    // The relay answers this itself, after it has read the cancellation.
+    client.send(&json!({"jsonrpc": "2.0", "id": 9, "method": 7}));
+    assert_eq!(client.recv()["error"]["code"], -32600);
+    server.release();
+    assert_eq!(client.recv(), answers);
+}
+
+#[test]
 fn cancelling_stops_the_run_and_nothing_more_is_said_of_it() {
     let (fabric, _server, relay) = start();
     fabric.on("POST /chat", Reply::sse().content("x").gate());
