@@ -237,8 +237,8 @@ impl Folder {
             false => RunState::Interrupted,
         };
         let now = milliseconds_now();
-        // The clock may have been set back since.
-        let times = [timestamp(record.updated), timestamp(now), next_month(now)];
+        // The step may have ended after a month did, and the clock may have been set back since.
+        let times = [record.updated, now].map(|at| [timestamp(at), next_month(at)]);
         record.end(end, now);
         self.measure(record);
         if let Some(asked) = record.asked.take() {
@@ -246,7 +246,7 @@ impl Folder {
             let is_last = asked.step == record.patterns.len();
             let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
             let line = line(now, record, &asked, end.name(), Err(written));
-            if self.account_dead(&line, times).is_err() {
+            if self.account_dead(&line, times.as_flattened()).is_err() {
                 // The next process that finds the run tries again.
                 record.ended = None;
                 return;

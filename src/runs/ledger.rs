@@ -10,7 +10,7 @@
 //! A step has one line. If its process was killed before it wrote the line, the process that finds the run interrupted
 //! writes it; until then, the run is not settled. Of two lines for one step, the first counts.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::mem::take;
@@ -114,9 +114,9 @@ impl Folder {
     ///
     /// # Errors
     /// The line was not written, and should be tried again.
-    pub(super) fn account_dead(&self, line: &str, times: [String; 3]) -> io::Result<()> {
+    pub(super) fn account_dead(&self, line: &str, times: &[String]) -> io::Result<()> {
         let mut is_there = false;
-        for month in HashSet::from(times.map(|time| self.month(&time[..7]))) {
+        for month in BTreeSet::from_iter(times.iter().map(|time| self.month(&time[..7]))) {
             if let Ok(file) = open_plain(&month, OpenOptions::new().read(true)) {
                 let step = LedgerLine::parse(line).map(|line| line.step);
                 lines(file, |line| is_there |= Some(line.step) == step);
@@ -397,13 +397,20 @@ mod tests {
         folder.account(line(TODAY, &old, &asked(1, "m"), "ok", Ok([5, 7])));
         at.leave(&old);
         assert_eq!((steps(), folder.used(now, "token:bob")), (json!(2), 0));
+        // Or long after a step that ended in the month after its last text.
+        let mut late = record(&named("token:dan"));
+        (late.asked, late.updated) = (Some(asked(1, "m")), TODAY);
+        let after = parse(&next_month(TODAY)).unwrap();
+        folder.account(line(after, &late, &asked(1, "m"), "ok", Ok([5, 7])));
+        at.leave(&late);
+        assert_eq!((steps(), folder.used(now, "token:dan")), (json!(3), 0));
         // Or after the clock was set back to the month before.
         let mut early = record(&named("token:eve"));
         early.asked = Some(asked(1, "m"));
         let ahead = parse(&next_month(now)).unwrap();
         folder.account(line(ahead, &early, &asked(1, "m"), "ok", Ok([5, 7])));
         at.leave(&early);
-        assert_eq!((steps(), folder.used(now, "token:eve")), (json!(3), 0));
+        assert_eq!((steps(), folder.used(now, "token:eve")), (json!(4), 0));
     }
 
     #[test]
