@@ -2,7 +2,7 @@
 //!
 //! In scope: limits on size, time and the memory of all bodies. Not in scope: what the body means.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::time::Instant;
 
 use super::Exchange;
@@ -24,23 +24,16 @@ const TOO_LARGE: Rejection = Rejection(
     413,
     "The body of the request is too large. At most 8388608 bytes are accepted.",
 );
-const TOO_LATE: Rejection = Rejection(408, "The body of the request did not arrive in time.");
+const INCOMPLETE: Rejection = Rejection(408, "The body did not arrive, or not in time.");
 const MALFORMED: Rejection = Rejection(400, "The body of the request is not properly chunked.");
 const NO_MEMORY: Rejection = Rejection(
     503,
     "The server holds too many large requests at once. Try again in a moment.",
 );
-/// Nobody reads it.
-const DISCONNECTED: Rejection =
-    Rejection(400, "The connection ended before the body of the request.");
 
 impl From<io::Error> for Rejection {
-    fn from(error: io::Error) -> Rejection {
-        if error.kind() == ErrorKind::TimedOut {
-            TOO_LATE
-        } else {
-            DISCONNECTED
-        }
+    fn from(_: io::Error) -> Rejection {
+        INCOMPLETE
     }
 }
 
@@ -93,7 +86,7 @@ fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<
             body.bytes.resize(filled + step, 0);
         }
         match connection.read(&mut body.bytes[filled..])? {
-            0 => return Err(DISCONNECTED),
+            0 => return Err(INCOMPLETE),
             read => filled += read,
         }
     }
@@ -143,7 +136,7 @@ fn line(connection: &mut Connection) -> Result<Vec<u8>, Rejection> {
             return Err(MALFORMED);
         }
         if connection.fill()? == 0 {
-            return Err(DISCONNECTED);
+            return Err(INCOMPLETE);
         }
     }
 }

@@ -28,10 +28,7 @@ const MAX_IDLE_TEXT: usize = 4 << 10;
 pub(crate) struct Rejection(pub(crate) u16, pub(crate) &'static str);
 
 const BAD_REQUEST_LINE: Rejection =
-    Rejection(400, "The request line is not `METHOD target HTTP/1.1`.");
-const BAD_METHOD: Rejection = Rejection(400, "The method is not made of upper-case letters.");
-const BAD_TARGET: Rejection =
-    Rejection(400, "The request target is neither a path nor an http URL.");
+    Rejection(400, "The request line is not `METHOD /path HTTP/1.1`.");
 const BAD_HEADER: Rejection = Rejection(400, "A header line is not `Name: value`.");
 
 fn bad<T>(text: &'static str) -> Result<T, Rejection> {
@@ -187,11 +184,11 @@ impl Head {
             _ => return Err(BAD_REQUEST_LINE),
         };
         if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-') {
-            return Err(BAD_METHOD);
+            return Err(BAD_REQUEST_LINE);
         }
-        self.method = method.parse().map_err(|()| BAD_METHOD)?;
+        self.method = method.parse().map_err(|()| BAD_REQUEST_LINE)?;
         if !target.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
-            return Err(BAD_TARGET);
+            return Err(BAD_REQUEST_LINE);
         }
         let end = method.len() + 1 + target.len();
         let mut start = method.len() + 1;
@@ -204,10 +201,10 @@ impl Head {
             start = host + rest.find(['/', '?']).unwrap_or(rest.len());
             self.authority = Some(host..start);
             if host == start || !line[start..].starts_with('/') {
-                return Err(BAD_TARGET);
+                return Err(BAD_REQUEST_LINE);
             }
         } else if !(target.starts_with('/') || (target == "*" && self.method == Method::Options)) {
-            return Err(BAD_TARGET);
+            return Err(BAD_REQUEST_LINE);
         }
         let question = line[start..end].find('?').map(|at| start + at);
         self.path = start..question.unwrap_or(end);
@@ -228,12 +225,8 @@ impl Head {
             options.any(|option| option.trim().eq_ignore_ascii_case(wanted))
         };
         self.keep_alive = !wants("close") && (modern || wants("keep-alive"));
-        let is_other = |value: &str| !value.eq_ignore_ascii_case("100-continue");
-        if self.headers_named("expect").any(is_other) {
-            let text = "The only expectation this server knows is `100-continue`.";
-            return Err(Rejection(417, text));
-        }
-        self.expects_continue = modern && self.header("expect").is_some();
+        let continues = |value: &str| value.eq_ignore_ascii_case("100-continue");
+        self.expects_continue = modern && self.headers_named("expect").any(continues);
         let two = |name| {
             let mut values = self.headers_named(name);
             (values.next(), values.next())
@@ -295,14 +288,12 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
             return Ok(true);
         }
         if connection.unread().len() == MAX_HEAD {
-            return Err(match scanned {
-                0 => Rejection(414, "The request line is too long."),
-                _ => Rejection(431, "The head of the request is too large."),
-            });
+            return Err(Rejection(431, "The head of the request is too large."));
         }
         match connection.fill() {
             Ok(1..) => {}
-            Err(e) if e.kind() == ErrorKind::TimedOut => {
+            // The deadline, or by the system the socket's timeout.
+            Err(e) if matches!(e.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
                 let text = "The head of the request did not arrive in time.";
                 return Err(Rejection(408, text));
             }

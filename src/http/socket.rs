@@ -79,7 +79,7 @@ impl Connection {
     }
 
     /// Reads once into the buffer, which may grow to the limit of a head. 0 means end of stream; `TimedOut` means the
-    /// deadline passed.
+    /// deadline passed, as does `WouldBlock` on Unix.
     pub(super) fn fill(&mut self) -> io::Result<usize> {
         self.set_timeout()?;
         if self.end == self.buffer.len() {
@@ -153,7 +153,7 @@ impl Connection {
 }
 
 impl Slot {
-    /// Writes all parts, in one system call if the client keeps up. Fails with `TimedOut` if a write makes no progress
+    /// Writes all parts, in one system call if the client keeps up. Fails if a write makes no progress
     /// for `write_timeout`, or if the client reads slower than [`HTTP_MIN_WRITE_RATE`].
     pub(super) fn write(&self, parts: &[&[u8]]) -> io::Result<()> {
         let total: usize = parts.iter().map(|part| part.len()).sum();
@@ -168,7 +168,7 @@ impl Slot {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => IoSlice::advance_slices(&mut parts, count),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(as_timeout(e)),
+                Err(e) => return Err(e),
             }
             if !parts.is_empty() && Instant::now() >= deadline {
                 return Err(ErrorKind::TimedOut.into());
@@ -195,16 +195,7 @@ fn read(mut socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match socket.read(into) {
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            result => return result.map_err(as_timeout),
+            result => return result,
         }
-    }
-}
-
-/// An expired socket timeout is `WouldBlock` on Unix and `TimedOut` on Windows.
-fn as_timeout(error: io::Error) -> io::Error {
-    if error.kind() == ErrorKind::WouldBlock {
-        ErrorKind::TimedOut.into()
-    } else {
-        error
     }
 }

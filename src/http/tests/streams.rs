@@ -164,6 +164,8 @@ fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
     let mut client = connect(&server);
     get(&mut client, "/");
     let done = is_done.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(done, (ErrorKind::TimedOut, true));
+    // By the system, as the socket's timeout.
+    let is_late = matches!(done.0, ErrorKind::TimedOut | ErrorKind::WouldBlock);
+    assert!(is_late && done.1, "{done:?}");
     works(&server);
 }
