@@ -84,8 +84,6 @@ pub(crate) const MAX_SECRET: usize = 4 << 10;
 
 // Times.
 
-/// How often a call that sends output checks whether its client is still connected; a silent one checks every 100 ms.
-pub(crate) const GONE_CHECK: Duration = Duration::from_millis(50);
 /// How long calls that were cancelled at the end of a drain may take to answer.
 pub(crate) const ABORT_GRACE: Duration = Duration::from_millis(500);
 /// Silence on an event stream before a comment is sent, so that proxies keep it open.

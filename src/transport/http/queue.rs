@@ -8,14 +8,12 @@
 //! In scope: the queue and its bounds, keep-alives, the end. Not in scope: content. A notification that does not fit is dropped.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::access::Caller;
 use crate::account::{Reservation, Resource};
-use crate::config::GONE_CHECK;
 use crate::http::Responder;
 use crate::protocol::Answer;
 use crate::sync::lock;
@@ -32,7 +30,7 @@ const MAX_ANSWERS: usize = 64 << 20;
 const MESSAGE: usize = 128;
 /// Short messages are written together up to this, in bytes.
 const MAX_WRITE: usize = 64 << 10;
-/// How often an idle stream checks for a disconnect.
+/// How often a stream checks for a disconnect, and whether its caller's token still counts.
 const STREAM_TICK: Duration = Duration::from_secs(1);
 /// How often a stream of a server that stops checks whether its calls are answered.
 const LAST_TICK: Duration = Duration::from_millis(20);
@@ -42,8 +40,6 @@ pub(super) struct Queue {
     state: Mutex<QueueState>,
     /// The one that opened it and carries it.
     thread: Thread,
-    /// Somebody wants to know whether the client is still there, and the thread has not looked since.
-    is_asked: AtomicBool,
 }
 
 struct QueueState {
@@ -87,7 +83,6 @@ impl Queue {
                 memory,
             }),
             thread: thread::current(),
-            is_asked: AtomicBool::new(false),
         };
         (responder, Arc::new(queue))
     }
@@ -114,8 +109,7 @@ impl Queue {
         lock(&CARRIERS).push(self.thread.clone());
         let (mut looked, mut is_revoked) = (Instant::now(), false);
         loop {
-            if looked.elapsed() >= GONE_CHECK {
-                self.is_asked.store(false, Ordering::Relaxed);
+            if looked.elapsed() >= STREAM_TICK {
                 looked = Instant::now();
                 responder.keep_alive();
                 if responder.is_gone() {
@@ -136,12 +130,7 @@ impl Queue {
                     break;
                 }
             } else if phase == QueuePhase::Open {
-                let is_asked = self.is_asked.load(Ordering::Relaxed);
-                thread::park_timeout(match is_asked {
-                    _ if stops => LAST_TICK,
-                    true => GONE_CHECK,
-                    false => STREAM_TICK,
-                });
+                thread::park_timeout(if stops { LAST_TICK } else { STREAM_TICK });
             } else {
                 if phase == QueuePhase::Ending {
                     responder.end();
@@ -221,10 +210,7 @@ impl Peer for Queue {
     }
 
     fn stopped(&self) -> bool {
-        // Only the stream's thread may look at this. It is awake again before this is asked the next time.
-        if !self.is_asked.swap(true, Ordering::Relaxed) {
-            self.thread.unpark();
-        }
+        // Only the stream's thread may look at its connection.
         lock(&self.state).phase == QueuePhase::Gone
     }
 }
