@@ -70,14 +70,12 @@ const MOST_NEEDS: usize = 4;
 const OF_TWO: f32 = 0.8;
 /// What people ask a computer for and no pattern does.
 const NO_TASKS: &str = include_str!("nothing.txt");
-/// The same if there is no match, because no word of the query is known.
+/// The same if no word of the query is known.
 const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, \
     what goes in and what should come out (\"summarize a text\"), or leave query out to see all \
-    names.";
-/// What is listed for a query in another language if no word of it is known, and what to tell the caller.
+    names. Matches, if there are any, are only what people want most.";
+/// What is listed then for a query in another language.
 const MOST_WANTED: &str = "summarize, translate, improve writing, explain code, ai, raw query";
-const ONLY_GENERAL: &str = "Not understood: these are only what people want most. Ask again in \
-    English: what goes in, what should come out.";
 /// Score of a pattern that the query names.
 const NAMED: f32 = 100.0;
 
@@ -139,10 +137,10 @@ impl Index {
             index.names.insert(spaced(&name), at);
             index.add(NAME, &humanised(&name));
             index.add(SENTENCE, &purpose(&name, text));
-            match rows().get(&*name) {
-                Some(row) => row.requests().for_each(|text| index.add(REQUEST, text)),
-                None => index.add(REQUEST, &headings(text)),
-            }
+            let row = rows().get(&*name);
+            let requests = row.map_or_else(|| headings(text), |row| row.requests.to_owned());
+            let requests = requests.split("; ");
+            requests.for_each(|text| index.add(REQUEST, text));
             index.patterns.push(name);
         }
         // A text that is most like a request adds nothing to the sum over words.
@@ -298,8 +296,8 @@ impl Index {
             hits: candidates.map(|((_, name), _)| *name).collect(),
             denied,
             warning: match best.map(|best| best - NO_TASK * no_task) {
+                _ if is_unknown => Some(NOT_UNDERSTOOD),
                 None => Some(NOT_UNDERSTOOD),
-                Some(_) if is_unknown => Some(ONLY_GENERAL),
                 // A low score may as well mean that few of the words are known.
                 Some(..NOTHING) if !request.is_foreign => Some(NOTHING_FITS),
                 Some(..UNSURE) => Some(UNSURE_FIT),
@@ -491,7 +489,7 @@ mod tests {
             let found = index.search(query, 5, |_| true);
             let shown = (found.hits, found.warning);
             let wanted = vec!["summarize", "translate"];
-            assert_eq!(shown, (wanted, Some(ONLY_GENERAL)), "{query}");
+            assert_eq!(shown, (wanted, Some(NOT_UNDERSTOOD)), "{query}");
         }
         assert_eq!(index.search("summarize", 0, |_| true).hits.len(), 0);
         assert_eq!(index.search("summarize", 5, |_| true).warning, None);

@@ -11,16 +11,10 @@ const TABLE: &str = include_str!("patterns.tsv");
 pub(crate) struct Row {
     /// What it does, in one sentence of 20 to 140 characters.
     pub(super) sentence: &'static str,
-    /// How people ask for it.
+    /// How people ask for it, separated by `; `.
     pub(super) requests: &'static str,
     /// Does it make something without any input?
     pub(crate) needs_no_input: bool,
-}
-
-impl Row {
-    pub(super) fn requests(&self) -> impl Iterator<Item = &'static str> {
-        self.requests.split("; ")
-    }
 }
 
 /// All rows, by name.
