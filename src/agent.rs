@@ -41,10 +41,6 @@ const LOOKUP_STACK: usize = 2 << 20;
 pub(crate) fn config(
     name: &str,
     url: &str,
-    #[cfg_attr(
-        not(feature = "tls"),
-        allow(unused_variables, reason = "read for TLS only")
-    )]
     ca_file: Option<&Path>,
 ) -> Result<AgentBuilder, String> {
     let wrong = || format!("{name} is not a URL: give it as http://HOST:PORT");
@@ -67,14 +63,14 @@ pub(crate) fn config(
         .max_idle_connections(0)
         .max_idle_connections_per_host(0);
     match uri.scheme_str() {
-        #[cfg(feature = "tls")]
         Some("https") => with_tls(builder, ca_file),
-        #[cfg(not(feature = "tls"))]
-        Some("https") => Err(format!(
-            "{name} is https, but this build has no TLS: use http, or build with `tls`"
-        )),
         _ => Ok(builder),
     }
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(_: AgentBuilder, _: Option<&Path>) -> Result<AgentBuilder, String> {
+    Err("the URL is https, but this build has no TLS: use http, or build with `tls`".to_owned())
 }
 
 #[cfg(feature = "tls")]

@@ -260,15 +260,11 @@ fn print(text: &str) -> Result<bool, ExitReason> {
 
 /// The path of this program.
 fn program() -> Result<String, ExitReason> {
-    let path = std::env::current_exe();
-    let path = path.map_err(|error| {
-        ExitReason::failed(format!("the path of this program cannot be found: {error}"))
-    })?;
-    path.into_os_string().into_string().map_err(|path| {
-        ExitReason::failed(format!(
-            "the path of this program is not UTF-8: {path:?}; move it"
-        ))
-    })
+    let path = std::env::current_exe().ok();
+    path.and_then(|path| path.into_os_string().into_string().ok())
+        .ok_or_else(|| {
+            ExitReason::failed("the path of this program is unknown or not UTF-8; move it")
+        })
 }
 
 /// Lets an entry start the Fabric of this machine, if that is wanted, or if no setting says which one to use and none

@@ -11,11 +11,8 @@ const TICKS: f64 = 100.0;
 pub(super) fn metrics() -> Option<String> {
     let read = |name| fs::read_to_string(format!("/proc/self/{name}")).ok();
     let [stat, status, limits] = ["stat", "status", "limits"].map(read);
-    // Without the descriptor that lists the folder.
-    let open_files = fs::read_dir("/proc/self/fd")
-        .ok()?
-        .count()
-        .saturating_sub(1);
+    // With the one that lists the folder, as other programs count them.
+    let open_files = fs::read_dir("/proc/self/fd").ok()?.count();
     of(&stat?, &status?, &limits?, open_files)
 }
 

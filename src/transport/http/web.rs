@@ -110,7 +110,7 @@ impl Web {
             return incoming.respond(404, &[JSON], &[body.as_bytes()]);
         };
         if head.method == Method::Options {
-            return incoming.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
+            return incoming.respond(204, &preflight(methods, allowed_headers(head)), &[]);
         }
         let mut known = methods.split(", ");
         let allowed = known.any(|method| method == head.method.as_str());
@@ -221,9 +221,6 @@ impl From<Rejection> for HttpError {
     }
 }
 
-/// What a caller is told when all connections are held.
-const IS_FULL: &str = "The server is serving as many requests as it can. Try again in a moment.";
-
 /// An admitted request, and the way to answer it.
 pub(super) struct HttpRequest<'a> {
     /// The server that got the request.
@@ -262,15 +259,13 @@ impl<'a> HttpRequest<'a> {
         if self.exchange.hold(account) {
             return Ok(());
         }
-        if account.is_alone() {
-            return Err(HttpError::new(503, IS_FULL));
-        }
+        let status = if account.is_alone() { 503 } else { 429 };
         let detail = format!(
-            "This caller has as many connections as one caller may have.{} Let calls end, close a \
-             stream, or raise --max-connections.",
+            "All connections that you may have are in use.{} Try again in a moment, close a stream, or \
+             raise --max-connections.",
             account.holding(Resource::Streams)
         );
-        Err(HttpError::new(429, detail))
+        Err(HttpError::new(status, detail))
     }
 
     /// Answers with a body of known size, in these parts. With that the request is served.

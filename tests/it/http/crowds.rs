@@ -98,7 +98,7 @@ fn with_all_places_held_short_requests_are_answered_and_others_refused() {
     let refused = |answer: Answer| {
         let media = answer.expect_status(503).header("content-type");
         assert_eq!(media, Some("application/json"));
-        contains(answer.text(), ["Try again in a moment."]);
+        contains(answer.text(), ["Try again in a moment, "]);
     };
     for _ in 0..3 {
         is_healthy(&server);
