@@ -304,12 +304,6 @@ fn forget_idle(holders: &mut HashMap<String, Account>, now: Instant) {
 }
 
 impl Ledger {
-    /// Lets a caller wait, at the end of the queue.
-    fn enter(&mut self, waiter: Waiter) {
-        waiter.account.0.waiting.fetch_add(1, Relaxed);
-        self.queue.push(waiter);
-    }
-
     /// Which waiting caller gets the next one: of those who may have it the one who holds least, and of several the first.
     fn next(&self, what: Resource) -> Option<&Waiter> {
         let waiting = self.queue.iter().filter(|waiter| waiter.what == what);
@@ -346,7 +340,8 @@ impl Account {
         still_waiting: &mut dyn FnMut() -> bool,
     ) -> Option<Reservation> {
         let (mut guard, me) = (self.open(what), thread::current());
-        lock(&self.0.bank.ledger).enter(Waiter {
+        self.0.waiting.fetch_add(1, Relaxed);
+        lock(&self.0.bank.ledger).queue.push(Waiter {
             what,
             account: self.clone(),
             thread: me.clone(),
@@ -727,7 +722,8 @@ mod tests {
                 account,
                 thread,
             };
-            lock(&accounts.0.ledger).enter(waiter);
+            waiter.account.0.waiting.fetch_add(1, Relaxed);
+            lock(&accounts.0.ledger).queue.push(waiter);
             me
         });
         let gets = |account: &Account, waits| {
