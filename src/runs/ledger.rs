@@ -149,9 +149,9 @@ impl Folder {
         (synced.is_some() || has_settled, waiting)
     }
 
-    /// Logs the lines that still wait. For the end of the process: after that, they are nowhere else.
+    /// Logs the lines that still wait, each once. For the end of the process: after that, they are nowhere else.
     pub(super) fn tell_waiting(&self) {
-        for line in &lock(&self.ledger).waiting {
+        for line in lock(&self.ledger).waiting.drain(..) {
             log::error!("not written to the ledger: {}", line.trim_end());
         }
     }
@@ -444,6 +444,13 @@ mod tests {
         assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
         let rows = usage(&at.0, ("2026-07", true), None).unwrap();
         assert_eq!(rows[1]["steps"], 103);
+        // What still waits at the end is logged, once.
+        fs::remove_file(at.0.join(JULY)).unwrap();
+        fs::create_dir(at.0.join(JULY)).unwrap();
+        add([1, 1]);
+        assert_eq!(folder.flush().1, 1);
+        runs.interrupt_all();
+        assert_eq!(folder.flush().1, 0);
     }
 
     #[test]
