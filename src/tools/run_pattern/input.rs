@@ -261,7 +261,7 @@ mod tests {
         let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
                      https://x\nhttps://y|Link: https://x|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
-                     https://x/y what is he arguing|Watch https://x/y and list the tools";
+                     https://x/y what is he arguing|О чём это видео https://x/y|Watch https://x/y and list the tools";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
