@@ -123,9 +123,7 @@ impl<T> Cached<T> {
         let mut state = lock(&self.state);
         let newest = state.value.as_ref().map(|(newest, _)| *newest);
         match &result {
-            Ok(value) if newest <= Some(begun) => {
-                state.value = Some((begun, Arc::clone(value)));
-            }
+            Ok(value) if newest <= Some(begun) => state.value = Some((begun, Arc::clone(value))),
             Err(error) if error.kind != Kind::Cancelled && *error != no_room() => {
                 state.failed = Some((begun, error.clone()))
             }

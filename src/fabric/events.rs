@@ -181,6 +181,8 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         return Err(Error::new(Kind::ApiError, detail).after_status(200));
     };
     let content = wire.content.unwrap_or_default();
+    // Statistics must not fail a run: unreadable counts are unknown.
+    let usage = wire.usage.and_then(|usage| Usage::deserialize(usage).ok());
     Ok(match wire.kind.as_deref() {
         Some("content") => Event::Content {
             format: wire.format.filter(|f| !f.is_empty()),
@@ -188,11 +190,7 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         },
         Some("error") => Event::Error { content },
         Some("complete") => Event::Complete,
-        // Statistics must not fail a run: unreadable counts are unknown.
-        Some("usage") => wire
-            .usage
-            .and_then(|u| Usage::deserialize(u).ok())
-            .map_or(Event::Other, Event::Usage),
+        Some("usage") => usage.map_or(Event::Other, Event::Usage),
         _ => Event::Other,
     })
 }

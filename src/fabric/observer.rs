@@ -79,10 +79,9 @@ impl CallObserver for Until {
     }
 
     fn still_waiting(&self) -> Result<(), Error> {
-        if Instant::now() >= self.until {
-            Err(Error::cancelled())
-        } else {
-            self.wait.still_waiting()
+        match Instant::now() < self.until {
+            true => self.wait.still_waiting(),
+            false => Err(Error::cancelled()),
         }
     }
 

@@ -55,9 +55,8 @@ fn without_urls(line: &str) -> String {
         let scheme = before
             .trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
         let after = &rest[at..];
-        let end = after
-            .find([' ', '"', '\'', '`', '<', '>'])
-            .unwrap_or(after.len());
+        let end = after.find([' ', '"', '\'', '`', '<', '>']);
+        let end = end.unwrap_or(after.len());
         // Trailing punctuation and closing brackets do not belong to the URL.
         let url = after[..end].trim_end_matches(['.', ',', ';', ':', '!', '?', ')', ']', '}']);
         out.push_str(scheme);

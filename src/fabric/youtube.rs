@@ -93,19 +93,16 @@ impl VideoId {
 
 /// The values of a query parameter.
 fn parameters<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    query
-        .split('&')
-        .filter_map(move |pair| pair.split_once('=').filter(|pair| pair.0 == name))
-        .map(|pair| pair.1)
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(move |pair| pair.0 == name).map(|pair| pair.1)
 }
 
 /// Is `host` this domain or a subdomain?
 fn is_at(host: &str, domain: &str) -> bool {
     let below = host.strip_suffix(domain);
     let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
-    below.is_some_and(|below| {
-        below.is_empty() || (below.ends_with('.') && below.bytes().all(is_letter))
-    })
+    let is_label = |below: &str| below.ends_with('.') && below.bytes().all(is_letter);
+    below.is_some_and(|below| below.is_empty() || is_label(below))
 }
 
 /// Fabric's response for a video.

@@ -325,10 +325,8 @@ fn is_general(error: &Error) -> bool {
 /// A flag that stops a wait.
 impl CallObserver for AtomicBool {
     fn still_waiting(&self) -> Result<(), Error> {
-        match self.load(Ordering::Relaxed) {
-            true => Err(Error::cancelled()),
-            false => Ok(()),
-        }
+        let goes_on = (!self.load(Ordering::Relaxed)).then_some(());
+        goes_on.ok_or_else(Error::cancelled)
     }
 }
 

@@ -26,9 +26,8 @@ pub(in crate::fabric) struct FabricResponse<'c> {
 impl FabricResponse<'_> {
     /// The next bytes of the body; 0 at its end.
     pub(in crate::fabric) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.body
-            .read(buffer)
-            .map_err(|e| self.call.failure(e.into(), true))
+        let read = self.body.read(buffer);
+        read.map_err(|e| self.call.failure(e.into(), true))
     }
 
     /// The whole body, of at most `limit` bytes.
@@ -50,9 +49,8 @@ impl FabricResponse<'_> {
             let read = read.map_err(|e| self.call.failure(e.into(), true))?;
             // Twice its length, for the body and the texts parsed from it; and a value takes far more than a short text.
             let arrived = &bytes[bytes.len() - read..];
-            let values = arrived
-                .iter()
-                .filter(|byte| matches!(byte, b',' | b'[' | b'{'));
+            let begins_value = |byte: &&u8| matches!(byte, b',' | b'[' | b'{');
+            let values = arrived.iter().filter(begins_value);
             let held = 2 * arrived.len() + VALUE * values.count();
             self.call.wait.hold(held)?;
             if (read as u64) < most {

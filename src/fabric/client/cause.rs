@@ -48,11 +48,7 @@ pub(super) fn of(
             }
             // A server without TLS may end the connection like this too.
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                plain(if is_https {
-                    Cause::ClosedTls
-                } else {
-                    Cause::Closed
-                })
+                plain([Cause::Closed, Cause::ClosedTls][usize::from(is_https)])
             }
             kind => quoting(Cause::NoConnection, &kind.to_string()),
         },

@@ -438,11 +438,10 @@ impl<'c> Attempt<'c> {
             None => "later".to_owned(),
         };
         let key = self.client.settings.api_key.as_ref();
+        let has_placeholder = key.is_some_and(|key| is_placeholder(key.expose()));
         let cause = match status {
             401 | 403 if key.is_none() => Cause::KeyMissing,
-            401 | 403 if key.is_some_and(|key| is_placeholder(key.expose())) => {
-                Cause::KeyPlaceholder
-            }
+            401 | 403 if has_placeholder => Cause::KeyPlaceholder,
             401 | 403 => Cause::KeyRefused,
             300..=399 => Cause::Redirect,
             404 => Cause::NotFound,
@@ -513,13 +512,8 @@ fn within_process(answer: Result<Value, Error>) -> Result<Response<Body>, ureq::
 /// Whether this is how a server says that it got HTTP where it expects TLS: nginx, Go, Apache.
 fn wants_tls(said: &[u8]) -> bool {
     let said = String::from_utf8_lossy(said);
-    [
-        "sent to HTTPS port",
-        "to an HTTPS server",
-        "to an SSL-enabled server port",
-    ]
-    .iter()
-    .any(|text| said.contains(text))
+    let texts = "sent to HTTPS port|to an HTTPS server|to an SSL-enabled server port";
+    texts.split('|').any(|text| said.contains(text))
 }
 
 /// Sleeps, unless the caller stops waiting.

@@ -104,10 +104,8 @@ impl Transport for PlainConnection {
         if std::mem::take(&mut self.was_used) {
             return true;
         }
-        let peeked = self
-            .socket
-            .set_nonblocking(true)
-            .and_then(|()| self.socket.peek(&mut [0]));
+        let peeked = self.socket.set_nonblocking(true);
+        let peeked = peeked.and_then(|()| self.socket.peek(&mut [0]));
         let is_silent = peeked.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
         is_silent && self.socket.set_nonblocking(false).is_ok()
     }
