@@ -19,7 +19,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -31,6 +31,7 @@ use crate::time::{milliseconds, milliseconds_now, next_month, timestamp};
 
 use super::ledger::{LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
+use super::table::REFRESH;
 use super::{PIECE, pieces};
 
 /// Largest record, in bytes: more than the partial outputs and warnings of the longest chain take as JSON.
@@ -62,6 +63,8 @@ pub(crate) struct Folder {
     pub(super) ledger: Mutex<LedgerState>,
     /// A write has failed, and not all that could not be written has been since.
     failing: AtomicBool,
+    /// When the log last said that all had been written.
+    recovered: Mutex<Option<Instant>>,
     /// Whether the log has said that another version wrote some of its runs.
     is_newer: AtomicBool,
     /// Held while a lock is tried.
@@ -424,9 +427,13 @@ impl Folder {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// All that could not be written has been.
+    /// All that could not be written has been. Not more than once in a while: on a full disk, what is removed makes room
+    /// for the next end, but not for long.
     pub(super) fn recovered(&self) {
-        if self.failing.swap(false, Ordering::Relaxed) {
+        let mut last = lock(&self.recovered);
+        let is_due = last.is_none_or(|at| at.elapsed() >= REFRESH);
+        if is_due && self.failing.swap(false, Ordering::Relaxed) {
+            *last = Some(Instant::now());
             log::info!("the state folder can be written again");
         }
     }

@@ -29,8 +29,9 @@ pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
     }
 }
 
-/// How often expired runs are removed, and the folder is read, while runs end.
-const REFRESH: Duration = Duration::from_secs(60);
+/// How often expired runs are removed, and the folder is read, while runs end; and how often the log says that the
+/// folder can be written again.
+pub(super) const REFRESH: Duration = Duration::from_secs(60);
 
 /// The runs of this process, and those in its folder.
 pub(crate) struct Runs {

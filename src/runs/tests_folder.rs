@@ -290,6 +290,19 @@ fn a_dead_process_leaves_an_interrupted_run() {
 }
 
 #[test]
+fn a_folder_that_fails_again_at_once_is_not_said_to_work_again() {
+    let at = Temporary::new();
+    let folder = Folder::open(&at.0).unwrap();
+    let fails = || {
+        let full = ErrorKind::StorageFull.into();
+        folder.warn(RunId::new(), "its end could not be written", &full);
+        folder.recovered();
+        folder.is_failing()
+    };
+    assert_eq!([fails(), fails(), fails()], [false, true, true]);
+}
+
+#[test]
 fn a_folder_is_failing_where_a_dead_run_cannot_be_shown_as_such() {
     let (at, bench) = one_process();
     let cut = dead(&at);
