@@ -200,9 +200,13 @@ impl LiveRun {
         }
     }
 
-    /// The model of a step is asked.
-    pub(super) fn ask(&self, asked: Asked) {
-        Arc::make_mut(&mut self.state().record).asked = Some(asked);
+    /// The model of a step is asked, after `earlier` steps have given this.
+    pub(super) fn ask(&self, asked: Asked, earlier: &[String]) {
+        let mut state = self.state();
+        let record = Arc::make_mut(&mut state.record);
+        (record.asked, record.report.partial) = (Some(asked), earlier.to_vec());
+        state.rest = state.record.rest();
+        drop(state);
         self.write(Some(false));
     }
 

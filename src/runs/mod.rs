@@ -265,11 +265,14 @@ impl RunWriter {
         self.runs.forget(self.live.id);
     }
 
-    /// The model of this step, counted from 1, is asked now, with about this many tokens of input. Until
-    /// [`RunWriter::answered`], any process that finds the run ended writes its line in the ledger.
-    pub(crate) fn ask(&self, step: usize, model: &str, input: u64) {
-        let model = model.to_owned();
-        self.live.ask(Asked { step, model, input });
+    /// The model of the next step is asked now, with about this many tokens of input. Until [`RunWriter::answered`], any
+    /// process that finds the run ended writes its line in the ledger. What the `earlier` steps gave is kept with the
+    /// run, unless it completes.
+    pub(crate) fn ask(&self, model: &str, input: u64, earlier: &[String]) {
+        let (step, model) = (earlier.len() + 1, model.to_owned());
+        self.live.ask(Asked { step, model, input }, earlier);
+        // Without room it is forgotten at its end.
+        let _ = self.runs.charge(&self.live, false);
     }
 
     /// The step whose model was asked has ended. Writes its line, if there is a ledger, with the tokens that Fabric
@@ -295,6 +298,6 @@ impl RunWriter {
 
 impl Drop for RunWriter {
     fn drop(&mut self) {
-        self.finish(RunState::Interrupted, RunReport::default());
+        self.finish(RunState::Interrupted, self.live.record().report.clone());
     }
 }

@@ -130,7 +130,7 @@ pub(crate) struct RunReport {
     pub(crate) max_chars: Option<usize>,
     /// Warnings for the caller.
     pub(crate) warnings: Vec<String>,
-    /// Output of the earlier steps of a failed run.
+    /// Output of the earlier steps, unless the run completed.
     pub(crate) partial: Vec<String>,
     /// The id of the request that a failed run was made for.
     pub(crate) request_id: Option<String>,

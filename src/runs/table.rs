@@ -502,7 +502,7 @@ impl Runs {
             live.stop(RunState::Interrupted);
         }
         for live in open {
-            self.close(&live, RunState::Interrupted, RunReport::default());
+            self.close(&live, RunState::Interrupted, live.record().report.clone());
         }
         self.rewrite(false);
         if let Some(folder) = &self.ledger {

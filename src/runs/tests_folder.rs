@@ -508,7 +508,7 @@ fn that_a_model_was_asked_is_written_as_soon_as_there_is_room() {
     let writer = bench.begin(&Identity::Local);
     let [obstacle, record] = ["tmp", "json"].map(|part| at.file(writer.run().id(), part));
     fs::create_dir(&obstacle).unwrap();
-    writer.ask(1, "m", 3);
+    writer.ask("m", 3, &[]);
     let is_there = || fs::read_to_string(&record).unwrap().contains("asked");
     tick(&writer);
     assert!(!is_there());

@@ -149,6 +149,9 @@ pub(crate) fn result(
             )),
             None => None,
         };
+        let earlier = report.partial.iter().zip(&record.patterns);
+        let earlier = earlier.filter(|_| !is_working && offset == 0);
+        let earlier = earlier.map(|(text, pattern)| format!("The output of {pattern} was: {text}"));
         let next = Some(end).filter(|end| *end < all);
         let more = next.filter(|_| !is_working);
         let more = more.map(|next| format!("There is more of the output: {again} {next}."));
@@ -157,6 +160,7 @@ pub(crate) fn result(
         let model = Some(&record.model).filter(|model| !model.is_empty());
         return Ok(outcome
             .warn(state)
+            .warn(earlier)
             .warn(more)
             .member("run_id", id)
             .member("patterns", &record.patterns)

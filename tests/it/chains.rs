@@ -73,7 +73,10 @@ fn each_step_gets_the_output_of_the_one_before_over_every_transport() {
         let run = json!({"run_id": result["_meta"]["run_id"]});
         let got = client.call("fabric_get_run", run);
         let text = got["content"].to_string();
-        expect::contains(&text, ["kept two", "The run failed. Step 2 of 2"]);
+        expect::contains(
+            &text,
+            ["kept one", "kept two", "The run failed. Step 2 of 2"],
+        );
         // Older revisions have nothing structured.
         let data = &got["structuredContent"];
         assert!(data.is_null() || data["usage"] == usage, "{got}");

@@ -394,6 +394,30 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
 }
 
 #[test]
+fn what_the_earlier_steps_gave_outlives_a_cancellation_and_the_process() {
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("steps"));
+    let mut reader = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
+    let then = json!({"then": [{"pattern_name": "ai"}, {"pattern_name": "ai"}]});
+    for end in ["cancelled", "interrupted"] {
+        let mut client = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
+        fabric.forget();
+        fabric.once_run(Reply::run(&["kept one"]));
+        fabric.once_run(Reply::sse().content("part").gate().complete());
+        let chain = extended(run(then.clone()), json!({"wait_seconds": 0}));
+        let run_id = id(&client.call(RUN, chain));
+        fabric.wait_requests("POST /chat", 2);
+        match end {
+            "cancelled" => drop(client.call("fabric_cancel_run", json!({"run_id": run_id}))),
+            _ => client.process.child.kill().unwrap(),
+        }
+        let got = get_until(&mut reader, &run_id, u64::MAX);
+        assert_eq!(data(&got)["status"], end, "{got}");
+        expect::contains(&got, ["The output of summarize was: kept one"]);
+        fabric.expect_chats(2);
+    }
+}
+
+#[test]
 fn processes_that_share_a_folder_answer_for_each_other() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("shared"));
     fabric.on_run(Reply::sse().content("part").gate().complete());

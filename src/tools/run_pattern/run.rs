@@ -1,5 +1,6 @@
 //! Running the steps, one after the other.
 
+use std::mem::take;
 use std::sync::Arc;
 
 use crate::config::MAX_PARTIAL_TEXT;
@@ -55,7 +56,7 @@ impl RunPattern {
         from: Option<InputSource>,
         context: &Arc<Context>,
     ) -> ToolResult {
-        let mut warnings = std::mem::take(&mut self.warnings);
+        let mut warnings = take(&mut self.warnings);
         for step in &mut self.steps {
             warnings.extend(take_pattern(&mut step.pattern, context)?);
         }
@@ -199,10 +200,10 @@ impl RunPattern {
         for (i, step) in self.steps.iter().enumerate() {
             if i > 0 {
                 earlier.push(output.start(MAX_PARTIAL_TEXT, context));
-                input = std::mem::take(&mut output.text);
+                input = take(&mut output.text);
             }
             output = self
-                .step(i, step, std::mem::take(&mut input), context, &mut warnings)
+                .step(step, take(&mut input), &earlier, context, &mut warnings)
                 .map_err(|failure| Failure {
                     partial: earlier.drain(..).chain(failure.partial).collect(),
                     ..failure
@@ -211,17 +212,18 @@ impl RunPattern {
         Ok(output.into_outcome(self.max_chars, warnings, context))
     }
 
-    /// One `POST /chat`. Only the last step's text is streamed: that of the others is not the result.
+    /// One `POST /chat`, after `earlier` steps have given this. Only the last step's text is streamed: that of the
+    /// others is not the result.
     fn step(
         &self,
-        i: usize,
         step: &Chat,
         input: String,
+        earlier: &[String],
         context: &Arc<Context>,
         warnings: &mut Vec<String>,
     ) -> Result<Output, Failure> {
         let (fabric, wait) = (&context.backend.fabric, &context.wait());
-        let (count, pattern) = (self.steps.len(), step.pattern.as_str());
+        let (i, count, pattern) = (earlier.len(), self.steps.len(), step.pattern.as_str());
         let is_result = i + 1 == count;
         // The transcript, or the step before, took its time.
         let models = &context.may_begin((count - i) as u32)?.models;
@@ -252,7 +254,7 @@ impl RunPattern {
             // From here on, silence is the model's.
             output.relay(DEFAULT_FORMAT, "", context)?;
             if let Some(run) = context.run() {
-                run.ask(i + 1, step.model_label(), estimate(sent));
+                run.ask(step.model_label(), estimate(sent), earlier);
             }
             fabric.run(checked, wait, &mut |event| output.take(event, context))
         });
