@@ -140,7 +140,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Output language for runs that name none, such as de or pt-BR"),
     flag(RUNS, "strip-thinking", "", "")
         .one(|c, t| set(&mut c.policy.strip_thinking, values::switch(t)))
-        .help("Leave out a <think> or <thinking> block at the beginning of an output"),
+        .help("Leave out <think> and <thinking> blocks at the beginning of an output"),
     flag(RUNS, "plain-results", "", "")
         .one(|c, t| set(&mut c.policy.plain_results, values::switch(t)))
         .help("Send each result only as text, for clients that would give the model its structured copy too"),
