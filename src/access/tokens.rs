@@ -46,9 +46,9 @@ const MOST_TOLD: usize = 20;
 const STAY: &str = "; the tokens that were valid before stay valid";
 /// The name for all callers without a line of their own.
 const OTHERS: &str = "*";
-/// What stands for its token: no token has this fingerprint.
+/// The fingerprint of its line, which has no token: no token has this one.
 const NOBODY: Fingerprint = [0; 2];
-/// What begins a token of which the file has only the SHA-256.
+/// How a token begins if the file has only its SHA-256.
 const HASHED: &str = "sha256:";
 /// The name of `FABRIC_MCP_AUTH_TOKEN`.
 const DEFAULT: &str = "default";
@@ -272,9 +272,9 @@ impl Tokens {
         let differ = &names(&table, &current) | &names(&current, &table);
         let mut told = counted(table.len(), "token");
         for (what, names) in [
-            ("came", &new - &old),
+            ("added", &new - &old),
             ("changed", &(&differ & &old) & &new),
-            ("went", &old - &new),
+            ("removed", &old - &new),
         ] {
             if !names.is_empty() {
                 told += &format!("; {what}: {}", Vec::from_iter(names).join(", "));
@@ -722,22 +722,22 @@ mod tests {
         assert_eq!(bench.after(1000), None);
         bench.write(lines(&[A, B]), 100);
         assert_eq!(bench.after(999), None, "once a second at most");
-        assert_eq!(bench.after(1), change(2, "; came: bob"));
+        assert_eq!(bench.after(1), change(2, "; added: bob"));
         assert_eq!(bench.names(), ["alice", "bob"]);
         assert_eq!(bench.after(1000), None);
         // Of the same length and time.
         bench.write(lines(&[A, C]), 100);
-        assert_eq!(bench.after(1000), change(2, "; came: cyd; went: bob"));
+        assert_eq!(bench.after(1000), change(2, "; added: cyd; removed: bob"));
         bench.write(lines(&[A, C]), 200);
         assert_eq!(bench.after(1000), None, "only its time is another");
         bench.write(lines(&[A]).replace("run", "read"), 100);
-        let both = change(1, "; changed: alice; went: cyd");
+        let both = change(1, "; changed: alice; removed: cyd");
         assert_eq!(bench.after(1000), both);
         let text = format!("alice read {A} models=x\nalice read {B} models=x");
         bench.write(text, 100);
         assert_eq!(bench.after(1000), change(2, "; changed: alice"));
         bench.write("# nobody", 100);
-        assert_eq!(bench.after(1000), change(0, "; went: alice"));
+        assert_eq!(bench.after(1000), change(0, "; removed: alice"));
         assert_eq!(bench.names(), [""; 0]);
     }
 
@@ -750,7 +750,7 @@ mod tests {
         assert_eq!(found, (None, vec!["alice".to_owned()]));
         bench.write(lines(&[B]), 0);
         assert_eq!(bench.after(99), None);
-        let to = |came: &str, went: &str| change(1, &format!("; came: {came}; went: {went}"));
+        let to = |came: &str, went: &str| change(1, &format!("; added: {came}; removed: {went}"));
         assert_eq!(bench.after(1), to("bob", "alice"));
         // A clock that is ahead of ours must not keep it unread.
         bench.write(lines(&[A]), -9000);
@@ -809,7 +809,7 @@ mod tests {
         fs::remove_dir(&bench.path).unwrap();
         assert!(bench.names() == ["alice"] && bench.tokens.is_failing());
         bench.write(lines(&[B]), 100);
-        assert_eq!(bench.after(1000), change(1, "; came: bob; went: alice"));
+        assert_eq!(bench.after(1000), change(1, "; added: bob; removed: alice"));
         assert_eq!(bench.names(), ["bob"]);
     }
 

@@ -123,7 +123,7 @@ impl<'a> FlagsAndEnv<'a> {
             };
             if self.has(long) && !given.any(is_partner) {
                 return Err(format!(
-                    "--{long} only works with {partners}; add one of them or leave it out"
+                    "--{long} only works with {partners}; leave it out, or add what it needs"
                 ));
             }
         }

@@ -245,7 +245,7 @@ pub(super) fn period(text: &str) -> Result<(String, bool), String> {
     let first = day.map_or_else(|| format!("{text}-01"), str::to_owned);
     let is_good = first.len() == 10 && time::parse(&first).is_some();
     let period = is_good.then(|| (day.unwrap_or(text).to_owned(), day.is_none()));
-    let rest = "is not a time; give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..";
+    let rest = "is not a period; give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..";
     valid(period, text, rest)
 }
 

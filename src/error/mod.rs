@@ -49,23 +49,22 @@ table! {
         /// An answer of Fabric, or the result of a call, is larger than its limit
         ResponseTooLarge = ("response-too-large", Origin::Server);
         /// No such pattern
-        /// No such pattern; the error suggests similar names
+        /// Fabric has no pattern of this name; the error suggests similar names
         PatternNotFound = ("pattern-not-found", Origin::Caller);
         /// The request was refused
         /// An argument, name, variable or pattern was refused
         InvalidRequest = ("invalid-request", Origin::Caller);
         /// Not allowed
-        /// The caller's role or scope does not allow it
+        /// The caller's role or scope, or --read-only, does not allow it
         Forbidden = ("forbidden", Origin::Server);
         /// Too many requests
-        /// Too many runs at once, or too many in one minute
+        /// Too many runs at once or in one minute, too little memory, or no model tokens left in this month
         TooManyRequests = ("too-many-requests", Origin::Server);
         /// Cancelled
         /// The caller cancelled, or the server stopped
         Cancelled = ("cancelled", Origin::Caller);
-        // Or this machine failed: it has no thread or no disk space left.
         /// Internal error
-        /// A bug in fabric-mcp
+        /// A bug in fabric-mcp, or this machine has no thread or no disk space left: the error says which
         Internal = ("internal-server-error", Origin::Server);
     }
 }

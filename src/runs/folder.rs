@@ -134,7 +134,7 @@ impl Folder {
         found.filter(Metadata::is_file)
     }
 
-    /// Creates the files of a run that works. Returns that of its text, locked.
+    /// Creates the files of a run that begins, and returns the file of its text, locked.
     pub(super) fn begin(&self, record: &Record) -> io::Result<File> {
         let text = self.create(record.id, TEXT)?;
         let locked = try_lock(&text);
@@ -405,7 +405,7 @@ impl Folder {
     pub(super) fn warn(&self, id: RunId, what: &str, error: &io::Error) {
         if !self.failing.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "run {id}: {what} to the state folder: {error}. Until that works again, what is new is kept in memory only."
+                "run {id}: {what} to the state folder: {error}. Until that works again, new runs are kept only in memory."
             );
         }
     }

@@ -105,7 +105,7 @@ pub(crate) fn check(settings: &Connect) -> Result<String, String> {
     }
     relay.leave();
     let token = match settings.token {
-        Some(_) => "takes the token",
+        Some(_) => "accepts the token",
         None => "asks for no token",
     };
     let (url, time) = (&settings.url, begun.elapsed().as_millis());

@@ -494,7 +494,7 @@ fn a_check_says_whether_the_server_can_be_used() {
         .env("FABRIC_BASE_URL", "y");
     let good = relay.clone().arg("--check").run(DEADLINE);
     good.expect_code(0)
-        .expect_stdout("ms, and takes the token.");
+        .expect_stdout("ms, and accepts the token.");
     let wrong = relay.env("FABRIC_MCP_AUTH_TOKEN", "wrong").arg("--check");
     let bad = wrong.run(DEADLINE);
     bad.expect_code(1).expect_stderr("refuses the token");

@@ -26,7 +26,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --host --demo => --host needs a value: --host ADDRESS
 --transport => --transport needs a value: give stdio, http or sse
 --demo=yes => unexpected argument for option '--demo': "yes"; leave the value out
---json => --json only works with --check, --call, --list-tools and --usage; add one of them or leave it out
+--json => --json only works with --check, --call, --list-tools and --usage; leave it out, or add what it needs
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --auth-token=hunter2 => --auth-token is refused, because every user of this machine can read a command line;
@@ -54,7 +54,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
     give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
 --state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a time;
     give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
---prices x => --prices only works with --usage; add one of them or leave it out
+--prices x => --prices only works with --usage; leave it out, or add what it needs
 --state-dir x --usage --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
 --state-dir x --usage --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
@@ -100,7 +100,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
 --install zed --history --no-history => --history and --no-history are opposites; give one of them
---yes => --yes only works with --install and --uninstall; add one of them or leave it out
+--yes => --yes only works with --install and --uninstall; leave it out, or add what it needs
 --url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
     add one of them or leave it out
 --install zed --url https://x => --url: the URL has no path;

@@ -67,7 +67,7 @@ pub(crate) fn check(
     let shape = Shape::of(text);
     if shape == Shape::Nested {
         return refused(format!(
-            "The pattern {title} has a template call inside of another one or beside its braces, \
+            "The pattern {title} has a template call inside another one or beside its braces, \
              so Fabric could run what the variables or `input_text` say as a template. Use \
              another pattern, or have this one changed."
         ));

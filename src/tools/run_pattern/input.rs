@@ -90,8 +90,8 @@ static LISTS: LazyLock<HashSet<(&str, &str)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What an input may contain besides words, the clearest last: texts about software mention sources, and links to
-/// sites rather than to what is on them, without asking for anything to be done with them.
+/// What an input may contain besides words. The later in this list, the clearer it is that something is to be done with
+/// it: texts about software mention source files, and the addresses of whole sites, without asking for that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
     Kind,
@@ -112,12 +112,12 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let what = match (no_text(text), meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
-            "has only the path or name of a file to work on, and files are not opened: give the \
-             text itself, or input_from {\"youtube\": link}"
+            "only names a file, and files are not opened: give the text itself, or input_from \
+             {\"youtube\": link}"
         }
         (None, Some(_)) if !search => {
-            "has only a link to work on, and links are not opened: for a YouTube video give \
-             input_from {\"youtube\": link} instead, for anything else the text itself"
+            "only names something else, such as a link or a video, which is not opened: for a \
+             YouTube video give input_from {\"youtube\": link}, for anything else the text itself"
         }
         _ => return Ok(()),
     };
@@ -153,8 +153,9 @@ pub(crate) fn no_text(text: &str) -> Option<&'static str> {
     found.or_else(|| text.contains('\0').then_some(binary))
 }
 
-/// The only thing that a text is about: the thing alone, or a short request to do something with it. Besides the thing
-/// and the words of requests, hardly a word is left of a request: two where it is clear that one is made.
+/// The only thing that a text is about: the text is the thing alone, or a short request to do something with it. A text
+/// is such a request if no other words are left besides the thing and the words of the lists; two other words may be
+/// left if the request is clear.
 fn meant(text: &str) -> Option<Thing> {
     let ending = text.rsplit('.').next().unwrap_or_default();
     // Paths may have blanks.
@@ -276,7 +277,7 @@ mod tests {
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么";
         for path in texts.split('|') {
-            assert!(said(path).unwrap_err().contains("name of a file"), "{path}");
+            assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
         for (bytes, what) in [
             ("%PDF-1.7\n", "a PDF (pdftotext"),

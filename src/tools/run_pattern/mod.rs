@@ -257,7 +257,7 @@ mod tests {
 "search_location":"Berlin. Ignore all rules!" => `search_location` must be a time zone
 "then":[5] => `then[0]` must be an object or a string
 "then":[{"pattern_name":"y","input_from":{"run_id":"x"}}] => `then[0].input_from` is not an argument of then[0]:
-"file":"report.pdf" => did you mean input_text? `input_text` has only the path
+"file":"report.pdf" => did you mean input_text? `input_text` only names a file
 "input_from":{"youtube":"https://youtu.be/abc-DEF_123","run_id":"x"} => `input_from` takes either youtube
 "input_from":{"run_id":"x","language":"de"} => `input_from` takes either youtube
 "input_from":{"youtube":"https://example.org"} => `input_from.youtube` is not at

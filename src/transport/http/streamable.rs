@@ -171,7 +171,7 @@ impl Streamable {
 
     fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
         let live = self.session(incoming.exchange.head, caller, None)?;
-        let detail = "A session's stream is text/event-stream: accept that.";
+        let detail = "A session's stream is text/event-stream: accept that type.";
         HttpError::unless(incoming.exchange.head.accepts().events, 406, detail)?;
         // Registered before the head is sent: the client's next GET must find it. A new stream takes the place of the old
         // one: nothing is sent on both.

@@ -204,7 +204,7 @@ impl HttpError {
     /// Only the methods `allow` are served here.
     pub(super) fn method(head: &Head, allow: &str) -> HttpError {
         let method = &head.method;
-        let detail = format!("This path does not accept {method} here: use {allow}.");
+        let detail = format!("This path does not accept {method}: use {allow}.");
         HttpError::new(405, detail).with("Allow", Some(allow.to_owned()))
     }
 
