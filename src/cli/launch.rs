@@ -13,7 +13,8 @@ pub(crate) const START: &str = "--start-fabric";
 /// How many seconds before a client gives up its call is answered.
 const MARGIN: u64 = 10;
 
-/// From flags and variables, all of which must be right. One that only starts programs reaches a URL by `--connect`.
+/// How this client starts or reaches the server, from flags and variables, which must all be right. A client that can
+/// only start programs reaches a URL by `--connect`.
 ///
 /// # Errors
 /// Also refused: a server over HTTP+SSE for a client that does not speak it, or a URL to which no token is sent.

@@ -44,7 +44,7 @@ pub(crate) enum Command {
     /// Print the catalogue of the tools that are offered, as `tools/list` has them with `--json`: `--list-tools`.
     ListTools(Box<Config>),
     /// Ask the server on this machine that listens on this host and port whether it is up: `--healthcheck`. A mistake in
-    /// them is a failure: Docker gives exit code 2 a meaning of its own.
+    /// them leads to exit code 1, because Docker reserves exit code 2 of a health check.
     Healthcheck(Result<Box<Config>, String>),
     /// Print what was used, by the ledger: `--usage`.
     Usage {
@@ -56,12 +56,13 @@ pub(crate) enum Command {
         /// Whether to print JSON.
         json: bool,
     },
-    /// Say what is wrong with a tokens file, in which the token of the environment may not be: `--check-tokens`.
+    /// Say what is wrong with a tokens file: `--check-tokens`. It must not have the token of the environment, which is
+    /// given here.
     CheckTokens(PathBuf, Option<Secret>),
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
-    /// Write patterns into a folder, as this word of `--generate` says: `skills`, `skill` or `plugin`. These patterns, or all
-    /// if none is named, from where the configuration says.
+    /// Write these patterns, or all if none is named, into a folder, as this word of `--generate` says: `skills`, `skill`
+    /// or `plugin`. The configuration says where the patterns come from.
     Skills(&'static str, PathBuf, Vec<String>, Box<Config>),
     /// Change a client's configuration file; and whether no setting says which Fabric to use, so that `--start-fabric` may
     /// start one.
@@ -84,10 +85,10 @@ pub(crate) enum Task {
 /// What `--generate` prints, with what it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Generate {
-    /// The file of this name: one of the flag's choices without a variant of its own. With the word that follows: the
-    /// program that a unit starts instead of this one, the file of Docker Compose's secrets, which is created.
+    /// The file of this name, for the choices that have no variant of their own, and the word after it: the program that
+    /// a unit starts instead of this one, or the file for Docker Compose's secrets, which is created.
     File(&'static str, Option<String>),
-    /// A line of the tokens file, and the token, of which the line has only a digest.
+    /// A line of the tokens file, and the token itself: the line has only its digest.
     Token(String, Secret),
     /// The list of clients and their files.
     Clients,

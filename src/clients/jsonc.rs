@@ -15,8 +15,8 @@ const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 /// A text with an object of servers.
 #[derive(Debug)]
 pub(super) struct Document<'a> {
-    /// All of the text: each token after the gap before it, white space and comments. A string is one token, and so is
-    /// each other character; that of the last gap is empty.
+    /// The whole text in pairs: a gap, which is white space and comments, and the token after it. A string is one token,
+    /// and so is each other character. The token after the last gap is empty.
     parts: Vec<[&'a str; 2]>,
     /// The key of the object of servers.
     key: &'static str,

@@ -49,7 +49,7 @@ impl Pattern {
         Some(pattern)
     }
 
-    /// What it does, in one line: Fabric's description, of which at most [`MAX_DESCRIPTION`] characters, or else what its
+    /// What it does, in one line: Fabric's description, cut to [`MAX_DESCRIPTION`] characters. If there is none, what its
     /// `name` or text says.
     pub(crate) fn summary(&self, name: &str) -> String {
         let words: Vec<&str> = self.description.split_whitespace().collect();
@@ -221,7 +221,7 @@ pub(crate) struct Strategy {
     pub(crate) prompt: String,
 }
 
-/// Lists, each of which may be `null`, as may be all.
+/// Lists by name. `null` in the place of one of them, or of them all, stands for an empty one.
 fn lists<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<String>>, D::Error> {

@@ -28,7 +28,7 @@ const ROOM: usize = 8000;
 const MAX_FILE: u64 = 17 << 20;
 /// The end of the front matter.
 const END: &str = "\n---\n";
-/// The beginning of the last line before it. The digest is that of the file without this line.
+/// How the line before [`END`] begins. The digest is of the file without this line.
 const DIGEST: &str = "\n  fabric-mcp-digest: \"sha256:";
 
 /// Writes these patterns, or all, as `what` the flag says into `dir`: skills `NAME/SKILL.md`, the skill `fabric`, or a

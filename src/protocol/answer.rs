@@ -44,7 +44,7 @@ impl From<Vec<u8>> for Answer {
 }
 
 impl Answer {
-    /// The array of these, of which there is one at least.
+    /// The answer to a batch: the array of these, at least one.
     pub(crate) fn array(batch: Vec<Answer>) -> Answer {
         Answer {
             batch,

@@ -170,7 +170,7 @@ impl<'de> Visitor<'de> for BatchReader {
     }
 }
 
-/// Reads one message of a line or body of which so many more values are kept.
+/// Reads one message of a line or body. The number says how many more values of that line or body may be kept.
 struct MessageReader<'l>(&'l mut usize);
 
 impl<'de> DeserializeSeed<'de> for MessageReader<'_> {

@@ -165,8 +165,9 @@ impl<'p> Params<'p> {
     }
 }
 
-/// Reads a message, of which at most [`MAX_VALUES`] are kept and at most `line`, which is what its line or body may
-/// still have. Also says what is wrong with its params. Its own members are not checked: an error needs its id.
+/// Reads a message, and says what is wrong with its params. At most [`MAX_VALUES`] values of it are kept, and at most
+/// `line`, the number that may still be kept of its line or body. Its own members are not checked: an error needs its
+/// id.
 ///
 /// # Errors
 /// It is not JSON.

@@ -29,8 +29,8 @@ pub(crate) const COLUMNS: [&str; 8] = [
 /// What was used: the numbers of runs, steps, and tokens.
 type Sums = [u64; 5];
 
-/// What was used, by caller and model, since the month or day `from`, or only in it if `in_it`. Returns objects, the
-/// last of which has the sums; with prices they also have the cost, if there is one. If this user may write to the
+/// What each caller used of each model since the month or day `from`, or only in that month if `in_it`. Returns objects;
+/// the last one has the sums. With prices, they also have the cost where it is known. If this user may write to the
 /// folder, runs whose process has died get their lines first.
 ///
 /// # Errors

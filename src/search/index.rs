@@ -1,8 +1,8 @@
 //! The index over patterns, and its ranking.
 //!
 //! ```text
-//! names, sentences, requests → words → stems and their concepts ("terms") → in which of them, and how strongly
-//! query → the same terms → the sum over its words, and the text most like it → names, best first
+//! names, sentences, requests → words → stems and their concepts ("terms") → the patterns with each, and its weight
+//! query → the same terms → the sum of their weights, and the likeness of the texts → names, best first
 //! ```
 //! The fewer patterns have a word, the more it weighs; verbs that say what to do have weights of their own. A pattern
 //! for which the verb alone is a request ("summarize") comes before those that are also about something else
@@ -25,7 +25,7 @@ const MOST_TEXT: usize = 16 << 10;
 const MOST_PATTERNS: usize = u16::MAX as usize;
 /// Most terms; further words are not indexed.
 const MOST_TERMS: usize = 1 << 16;
-/// Most words of a query whose typing errors are looked for, and their lengths in letters.
+/// How many words of a query are corrected at most, and how many letters such a word has.
 const MOST_CORRECTED: usize = 16;
 const CORRECTED: std::ops::RangeInclusive<usize> = 5..=16;
 /// The pattern that suggests patterns. It is found only if the query asks which pattern to use.

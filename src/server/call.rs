@@ -1,4 +1,4 @@
-//! A call: a request that may block. Made where messages are read, done on a thread of its own.
+//! A call: a request that may block. It is made by the thread that reads messages, and works on a thread of its own.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};

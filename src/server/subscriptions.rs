@@ -29,12 +29,12 @@ const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// An accepted `subscriptions/listen`: 2026-07-28, basic/patterns/subscriptions.
 pub(crate) struct SubscribeRequest {
-    /// The id that cancels it; `null` of a legacy client, which has only a connection.
+    /// The id of the request, which cancels it; `null` for a legacy client, which subscribes by its connection alone.
     pub(crate) id: Id,
     revision: Revision,
     prompts: bool,
     resources: bool,
-    /// If tasks were requested, those of them that are the caller's.
+    /// The requested tasks that are the caller's own; `None` if no tasks were requested.
     tasks: Option<Vec<Run>>,
 }
 

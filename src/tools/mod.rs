@@ -260,8 +260,8 @@ fn refused(detail: impl Into<String>) -> Error {
     Error::new(Kind::InvalidRequest, detail)
 }
 
-/// A refusal in the words of `detail`, which names no argument; `prefix` is that of a step's arguments, if it is
-/// about one.
+/// A refusal in the words of `detail`, which names no argument. If it is about a step of a chain, `prefix` is how the
+/// paths of that step's arguments begin.
 fn within(prefix: &str, detail: String) -> Error {
     refused(match prefix.trim_end_matches('.') {
         "" => detail,

@@ -33,7 +33,7 @@ pub(crate) struct Outcome {
     /// The member `warnings`, unless there are none. If the text of the result is not JSON, each warning is also a text
     /// of its own.
     pub(crate) warnings: Vec<String>,
-    /// The first warning stands in the place of an empty text.
+    /// Whether the text is empty, so that the first warning is shown in its place.
     pub(crate) is_silent: bool,
     /// How much it is, for the log: `rows` or `bytes`, and the number.
     pub(crate) size: Option<(&'static str, usize)>,
@@ -96,7 +96,7 @@ impl Outcome {
         self
     }
 
-    /// Adds where the rest of a text is, of which this part is shown. `what` it is, and the `tool` that has the rest.
+    /// Says how to get the rest of a text if only this part of it is shown: `what` the text is, and which `tool` has it.
     pub(super) fn part(self, part: &Part<'_>, what: &str, tool: &str) -> Outcome {
         let more = part.next_offset.map(|next| {
             format!(

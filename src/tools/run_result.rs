@@ -1,6 +1,6 @@
 //! What `fabric_run_pattern` and `fabric_get_run` show of a run, and how it ends: the stored run is the only result. The
-//! answer to the call, tasks, and every later look are this view of it, also after a restart. And a run as an MCP task: of
-//! the extension of 2026-07-28, and of the core of 2025-11-25.
+//! answer to the call, tasks, and every later look are this view of it, also after a restart. Also a run as an MCP task,
+//! as the extension of 2026-07-28 and the core of 2025-11-25 have it.
 
 use std::time::Duration;
 

@@ -85,10 +85,11 @@ pub(crate) struct Entry {
     pub(crate) variables: Vec<String>,
 }
 
-/// How long a caller waits for another's read of what takes long before it starts its own: models, which Fabric asks vendors
-/// for, while a second caller gets an empty list; strategies with all their texts; and whatever is read from folders.
+/// How long a caller waits for another's read before it starts its own, where a read takes long: of models, for which
+/// Fabric asks its vendors and meanwhile gives a second caller an empty list; of strategies with all their texts; and of
+/// whatever is read from folders.
 pub(super) const LONG_PATIENCE: Duration = Duration::from_secs(10);
-/// How old the models and the configuration may be: for these Fabric may ask others.
+/// How old the models and the configuration may be: to answer, Fabric may have to ask its vendors.
 const SHARED: Duration = Duration::from_secs(5);
 
 /// The strategies; `None` if there is no folder of them.
@@ -160,7 +161,7 @@ impl Catalog {
         }))
     }
 
-    /// The strategies, read after the call by one for all.
+    /// The strategies, from a read that begins after this call; callers that arrive during a read share the next one.
     pub(crate) fn strategies(&self, wait: &Observer) -> Result<Arc<Strategies>, Error> {
         // What is read from folders is in memory before its length is known.
         let most = match self.fabric.has_fabric() {

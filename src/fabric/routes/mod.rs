@@ -390,7 +390,8 @@ fn in_folder<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
 
 /// A validated run.
 pub(crate) struct Checked {
-    /// Boxed: what a run moves by value is on its stack, pages of which it keeps to its end.
+    /// Boxed, because what is moved by value is copied on the stack of the run's thread, and pages of a stack that were
+    /// used once stay in memory until the thread ends.
     request: Box<Chat>,
     /// The given variables that the pattern does not use, if its text is known.
     pub(crate) unused: Vec<String>,

@@ -30,8 +30,8 @@ const UNLISTED_VENDOR: &str = "codex";
 /// What a check has found: nothing, a warning or a fault.
 type Finding = Result<Option<String>, Error>;
 
-/// Checks all steps before the first is run, and returns warnings; `input` is that of the first, which `lacks_input` if it
-/// is empty and needed.
+/// Checks all steps before the first one is run, and returns warnings. `input` is the input of the first step;
+/// `lacks_input` says that it is empty although the step needs one.
 pub(super) fn check(
     steps: &mut [Chat],
     input: &str,

@@ -212,8 +212,8 @@ impl RunPattern {
         Ok(output.into_outcome(self.max_chars, warnings, context))
     }
 
-    /// One `POST /chat`, after `earlier` steps have given this. Only the last step's text is streamed: that of the
-    /// others is not the result.
+    /// One `POST /chat`, after `earlier` steps have given this. Only the text of the last step is streamed,
+    /// because only that is the result.
     fn step(
         &self,
         step: &Chat,
