@@ -298,7 +298,7 @@ pub(super) fn fingerprint(token: &str) -> Fingerprint {
     of_hex(&sha256_hex(token.as_bytes())).unwrap_or(NOBODY)
 }
 
-/// The same of 64 lower-case hex digits, as the file may have them.
+/// The fingerprint that 64 lower-case hex digits stand for, as the file may have them.
 fn of_hex(hex: &str) -> Option<Fingerprint> {
     let (first, last) = hex.split_at_checked(32)?;
     Some([random::parse(first)?, random::parse(last)?]).filter(|print| *print != NOBODY)

@@ -118,7 +118,7 @@ type Verdict = Result<Grant, AccessError>;
 #[derive(Default)]
 pub(super) struct Known {
     last: Mutex<LastAnswer>,
-    /// Held while it is asked about: by one for all.
+    /// Held by the call that asks the issuer about the token; other calls with this token wait for its answer.
     asking: Mutex<()>,
 }
 

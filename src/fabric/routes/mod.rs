@@ -104,7 +104,7 @@ impl fmt::Display for FabricRequest {
 }
 
 impl Client {
-    /// `GET /patterns/names`: the names of all patterns, read at most `max_age` ago by one for all.
+    /// `GET /patterns/names`: the names of all patterns, from a read that began at most `max_age` ago, one for all callers.
     pub(crate) fn names(&self, max_age: Duration, wait: &Observer) -> Result<Arc<Names>, Error> {
         let mut changed = false;
         let read = self.listed.get(max_age, wait.as_ref(), || {
