@@ -102,7 +102,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --install zed --history --no-history => --history and --no-history are opposites; give one of them
 --yes => --yes only works with --install and --uninstall; leave it out, or add what it needs
 --url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
-    add one of them or leave it out
+    leave it out, or add what it needs
 --install zed --url https://x => --url: the URL has no path;
     add that of the endpoint, as in https://x/mcp
 --install zed --url mcp.example.com/mcp => --url: the URL has no scheme;
