@@ -112,8 +112,8 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let what = match (no_text(text), meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
-            "only names a file, and files are not opened: give the text itself, or input_from \
-             {\"youtube\": link}"
+            "only names a file or its path, and files are not opened: give the text itself, or \
+             input_from {\"youtube\": link}"
         }
         (None, Some(_)) if !search => {
             "only names something else, such as a link or a video, which is not opened: for a \
