@@ -110,7 +110,7 @@ impl Web {
             return incoming.respond(404, &[JSON], &[body.as_bytes()]);
         };
         if head.method == Method::Options {
-            return incoming.respond(204, &preflight(methods, allowed_headers(head)), &[]);
+            return incoming.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
         }
         let mut known = methods.split(", ");
         let allowed = known.any(|method| method == head.method.as_str());
