@@ -50,10 +50,10 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
 --usage => --usage: the ledger is in the state folder; give --state-dir DIR
---state-dir x --usage 2026-13 => --usage: "2026-13" is not a time;
-    give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
---state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a time;
-    give a month, such as 2026-07, or a day and what follows, such as 2026-07-28..
+--state-dir x --usage 2026-13 => --usage: "2026-13" is not a period;
+    give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
+--state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a period;
+    give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
 --prices x => --prices only works with --usage; leave it out, or add what it needs
 --state-dir x --usage --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
