@@ -73,7 +73,7 @@ impl<'a> Node<'a> {
             Node::Null => true,
             Node::Bool(_) | Node::Number(_) => false,
             Node::Text(text) => text.is_empty(),
-            Node::List(items) => items.is_empty(),
+            Node::List(items) => items.iter().all(Node::is_empty),
             Node::Object(members) => members.iter().all(|(_, member)| member.is_empty()),
         }
     }

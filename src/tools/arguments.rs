@@ -61,9 +61,11 @@ pub(super) const VARIABLES: ArgumentLine =
     "variables: A value for each of the pattern's variables, by name.";
 
 /// What models call arguments by mistake, and what they mean.
-const MEANT: &str = "pattern_name < name; input_text < text content input prompt message data file; \
+const MEANT: &str = "pattern_name < name pattern; model_name < model; strategy_name < strategy; \
+    context_name < context; input_text < text content input prompt message data file; \
     input_from < url video youtube youtube_url run_id; youtube < url video link; url < video link; \
-    query < task q; run_id < id; wait_seconds < timeout; variables {\"lang_code\": …} < lang_code";
+    query < task q; run_id < id; wait_seconds < timeout; variables {\"lang_code\": …} < lang_code; \
+    variables < vars; then < chain steps";
 
 /// An empty value of this argument would make a free call a paid one.
 const FREE: &str = "dry_run";
@@ -588,6 +590,7 @@ mod tests {
 {"x": null, "f": null, "n": null, "v": null, "dry_run": null, "s": null} => None, false, 9.0, None, {}, false, None, []
 {"x": "", "f": "", "n": "", "i": [], "v": "", "s": "", "wait_seconds": {}} => None, false, 9.0, None, {}, false, None, []
 {"x": {}, "f": [], "n": {}, "v": {"a": {}, "b": [], "c": ""}, "s": {}, "y": null} => None, false, 9.0, None, {}, false, None, []
+{"s": [{}], "v": [""], "x": [null]} => None, false, 9.0, None, {}, false, None, []
 {"x": " a ", "f": "True", "n": "0.2", "i": " 3 ", "dry_run": "false"} => "a", true, 0.2, 3, {}, false, None, []
 {"v": {"a": 1, "b": true, "c": 0.5, "d": "", "e": null}} => None, false, 9.0, None, {"a": "1", "b": "true", "c": "0.5", "d": ""}, false, None, []
 {"v": "{\"a\": \"{}\"}", "wait_seconds": 99} => None, false, 9.0, None, {"a": "{}"}, false, 9, []
