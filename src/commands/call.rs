@@ -181,6 +181,7 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
                 return Err(no_object(word, &format!("is not JSON: {error}")));
             }
+            (Ok(Value::Array(_)), _) => return Err(no_object(word, "is not a JSON object")),
             _ if tool == SEARCH => query.push(word.as_str()),
             (Err(_), _) => return Err(no_argument(tool, word)),
             (Ok(_), _) => return Err(no_object(word, "is not a JSON object")),

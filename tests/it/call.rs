@@ -276,6 +276,7 @@ list_models|{}|did you mean fabric_list_models?
 fabric_run_pattern|{pattern_name:x}|which is not JSON: key must be a string
 fabric_run_pattern|{\"pattern_name\":\"x\",}|is not JSON: trailing comma
 fabric_run_pattern|[]|is not a JSON object
+fabric_list_patterns|[]|is not a JSON object
 fabric_run_pattern|\u{1b}|is neither JSON nor KEY=VALUE
 fabric_run_pattern|{\"pattern_name\":\"summarize\",\"wait_seconds\":0}|leave wait_seconds out";
     for row in rows.lines() {
