@@ -225,7 +225,7 @@ fn attack(server: &HttpServer, seed: u64) -> Vec<u16> {
         )
     };
     let statuses = statuses(&answer).unwrap_or_else(|e| panic!("{e}\n{}", shown()));
-    let known = [100, 200, 400, 408, 413, 431, 500, 501, 505];
+    let known = [100, 200, 400, 408, 413, 414, 417, 431, 500, 501, 505];
     let is_known = statuses.iter().all(|status| known.contains(status));
     assert!(is_known, "{}", shown());
     let sound = plainly_sound(&bytes);

@@ -225,8 +225,12 @@ impl Head {
             options.any(|option| option.trim().eq_ignore_ascii_case(wanted))
         };
         self.keep_alive = !wants("close") && (modern || wants("keep-alive"));
-        let continues = |value: &str| value.eq_ignore_ascii_case("100-continue");
-        self.expects_continue = modern && self.headers_named("expect").any(continues);
+        let is_other = |value: &str| !value.eq_ignore_ascii_case("100-continue");
+        if self.headers_named("expect").any(is_other) {
+            let text = "The only expectation this server knows is `100-continue`.";
+            return Err(Rejection(417, text));
+        }
+        self.expects_continue = modern && self.header("expect").is_some();
         let two = |name| {
             let mut values = self.headers_named(name);
             (values.next(), values.next())
@@ -288,7 +292,10 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
             return Ok(true);
         }
         if connection.unread().len() == MAX_HEAD {
-            return Err(Rejection(431, "The head of the request is too large."));
+            return Err(match scanned {
+                0 => Rejection(414, "The request line is too long."),
+                _ => Rejection(431, "The head of the request is too large."),
+            });
         }
         match connection.fill() {
             Ok(1..) => {}

@@ -219,7 +219,8 @@ fn ambiguous_requests_are_refused() {
     ];
     let malformed = malformed.map(|bytes| (400, bytes));
     let others = [
-        (431, line(&format!("GET /{long} HTTP/1.1"))),
+        (414, line(&format!("GET /{long} HTTP/1.1"))),
+        (417, post("Expect: the unexpected\r\n")),
         (431, many(101)),
         (431, many(100_000)),
         (431, post(&format!("X-Long: {long}\r\n"))),
