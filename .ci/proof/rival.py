@@ -3,11 +3,11 @@
 
     .ci/proof/rival.py OURS RIVAL [--rounds 5] [--picture .github/benchmarks.svg]
 
-OURS is a release of fabric-mcp, or several with commas between them, such as the dynamic and the static one. RIVAL is
-any bridge to Fabric that speaks MCP over stdio when it is started without arguments, and Streamable HTTP on /mcp when it
-is started with a port; it reads FABRIC_BASE_URL as we do, and has the tools fabric_list_patterns and fabric_run_pattern.
-The measuring is done by `cargo bench`, which is built first. Needs cargo and a quiet machine; it takes some four minutes
-a round.
+OURS is a release of fabric-mcp, or up to three with commas between them, such as the dynamic and the static one; they
+are called after their files. RIVAL is any bridge to Fabric that speaks MCP over stdio when it is started without
+arguments, and Streamable HTTP on /mcp when it is started with a port; it reads FABRIC_BASE_URL as we do, and has the
+tools fabric_list_patterns and fabric_run_pattern. The measuring is done by `cargo bench`, which is built first. Needs
+cargo and a quiet machine; it takes some four minutes a round.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def number(value):
 
 def picture(names, table):
     """Bars for each row, scaled to its largest: as SVG, readable on a light and on a dark page."""
-    colours = ["#0a7d55", "#57a98c", "#b0552b"]
+    colours = ["#0a7d55", "#57a98c", "#b0552b", "#7a5bb5"]
     bar, gap, width = 14, 30, 760
     height = 50 + len(table) * (len(names) * bar + gap)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -120,7 +120,7 @@ def main():
     bench = bench if os.path.isabs(bench) else ROOT / bench
     ours = [pathlib.Path(program).resolve() for program in options.ours.split(",")]
     rival = pathlib.Path(options.rival).resolve()
-    names = ["fabric-mcp", "fabric-mcp, static"][: len(ours)] + [rival.name]
+    names = [program.name for program in [*ours, rival]]
     with tempfile.TemporaryDirectory() as folder:
         wrapper = pathlib.Path(folder, "rival")
         wrapper.write_text(WRAPPER.format(program=str(rival)))
