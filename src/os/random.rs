@@ -7,7 +7,7 @@ use std::fs::File;
 use std::hash::BuildHasher;
 use std::io::Read;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An unguessable number, from `/dev/urandom`: opened once, so that running out of file descriptors later does not
 /// matter. Where there is none, from std's `RandomState`: SipHash with keys of the system's random generator.
@@ -31,11 +31,8 @@ pub(crate) fn parse(id: &str) -> Option<u128> {
 
 /// The id of one request, for its answer and its log line: 8 hex digits for this process, then 8 that count. Not secret.
 pub(crate) fn request_id() -> String {
-    // Truncated on purpose.
-    static PROCESS: LazyLock<u32> = LazyLock::new(|| hashed() as u32);
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let next = NEXT.fetch_add(1, Ordering::Relaxed);
-    format!("{:08x}{next:08x}", *PROCESS)
+    static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new((hashed() as u64) << 32));
+    format!("{:016x}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 fn read(device: Option<&File>) -> Option<u128> {
