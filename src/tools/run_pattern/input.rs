@@ -168,7 +168,7 @@ fn meant(text: &str) -> Option<Thing> {
     if is_path && !text.contains('\n') {
         return Some(Thing::File);
     }
-    if text.is_ascii() && !text.contains(char::is_whitespace) {
+    if text.is_ascii() && !text.is_empty() && !text.contains(char::is_whitespace) {
         return thing(text).filter(|thing| *thing > Thing::Attachment);
     }
     if text.chars().nth(SHORT).is_some() {
@@ -211,7 +211,6 @@ fn meant(text: &str) -> Option<Thing> {
 
 /// Whether one of the words is in one of the lists.
 fn has(lists: &str, words: &[&str]) -> bool {
-    let language = Language::table();
     let known = || LISTS.iter().filter(|(list, _)| lists.contains(list));
     let mut words = words.iter().map(|word| word.trim_matches(is_mark));
     words.any(|word| {
@@ -219,8 +218,11 @@ fn has(lists: &str, words: &[&str]) -> bool {
             "unspaced" => word.starts_with(known) || word.ends_with(known),
             _ => known.starts_with(is_unspaced) && word.contains(known),
         };
-        let is_said =
-            || language.foreign_ignored.contains(word) || !language.foreign(word).is_empty();
+        // Reading the table takes milliseconds.
+        let is_said = || {
+            let language = Language::table();
+            language.foreign_ignored.contains(word) || !language.foreign(word).is_empty()
+        };
         lists.split(' ').any(|list| LISTS.contains(&(list, word)))
             || word.starts_with(is_unspaced) && known().any(is_part)
             || lists.contains("around") && (word.is_empty() || is_said())
