@@ -138,7 +138,11 @@ impl Queue {
                 break;
             }
         }
-        lock(&self.state).cut();
+        // A caller whose token was taken away hears nothing more, but has not left: runs go on.
+        lock(&self.state).cut(match is_revoked {
+            true => QueuePhase::Ending,
+            false => QueuePhase::Gone,
+        });
         lock(&CARRIERS).retain(|other| other.id() != self.thread.id());
     }
 
@@ -180,8 +184,8 @@ impl QueueState {
     }
 
     /// Drops what waits, and accepts nothing more.
-    fn cut(&mut self) {
-        self.phase = QueuePhase::Gone;
+    fn cut(&mut self, phase: QueuePhase) {
+        self.phase = phase;
         let waiting = Vec::from(std::mem::take(&mut self.waiting));
         self.give_back(&waiting);
     }
@@ -205,7 +209,7 @@ impl Peer for Queue {
     fn answer(&self, answer: Answer) {
         if !self.push(answer, MAX_ANSWERS, &|| true) {
             log::warn!("a stream is cut: its client does not read, and an answer does not fit");
-            lock(&self.state).cut();
+            lock(&self.state).cut(QueuePhase::Gone);
         }
     }
 

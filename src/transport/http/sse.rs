@@ -82,7 +82,9 @@ impl Sse {
             is_revoked || caller.account.held(Resource::CallThreads) == 0
         });
         lock(&self.0).remove(&id);
-        pipe.inflight.cancel_all();
+        if queue.stopped() {
+            pipe.inflight.cancel_all();
+        }
         Ok(())
     }
 

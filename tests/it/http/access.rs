@@ -218,10 +218,22 @@ fn an_sse_session_does_not_exist_for_others() {
     }
     let version = json!({"protocolVersion": "2024-11-05"});
     includes(&events.next_json()["result"], version);
-    // The stream ends with its token.
+    fabric.on_run(Reply::sse().gate().content("one").complete());
+    let message = request(json!(1), "tools/call", run(json!("p")));
+    let headers = [("Authorization", &*bearer('a'))];
+    let answer = server.connect().post(&endpoint, &headers, &message);
+    answer.expect_status(202);
+    fabric.wait_held(1);
+    // The stream ends with its token, and the run goes on.
     file.write(&[BOB]);
     expect_revocation(&mut events);
     assert_eq!(get(&server, "/sse", 'a').status, 401);
+    fabric.release_all();
+    server.process.wait_stderr("tool=fabric_run_pattern");
+    let log = server.process.stderr();
+    let is_run = |line: &&str| line.contains("tool=fabric_run_pattern");
+    let line = log.lines().find(is_run).unwrap();
+    assert!(line.contains("ok=true"), "{line}");
 }
 
 #[test]
