@@ -104,21 +104,9 @@ impl Slot {
         state.paid.is_some()
     }
 
-    /// The response has been sent completely. With `close`, nothing follows it.
-    pub(super) fn complete(&self, close: bool) {
-        self.end_response((!close).then_some(ConnectionPhase::Idle), Shutdown::Write);
-    }
-
     /// Ends the connection, if a response was begun and is not complete.
     pub(super) fn abort(&self) {
         self.end_response(None, Shutdown::Both);
-    }
-
-    /// If nothing follows the response, gives back the connection's place, whatever its thread goes on with.
-    pub(super) fn release(&self) {
-        if self.phase() == ConnectionPhase::Over {
-            self.registry.remove(self);
-        }
     }
 
     /// Evicts the connection, if it is in such a state.
@@ -134,7 +122,7 @@ impl Slot {
     }
 
     /// Ends the response, if one was begun, and the request's admission. Without a next phase, also the socket.
-    fn end_response(&self, next: Option<ConnectionPhase>, how: Shutdown) {
+    pub(super) fn end_response(&self, next: Option<ConnectionPhase>, how: Shutdown) {
         let mut state = lock(&self.state);
         if state.phase == ConnectionPhase::Response {
             state.phase = next.unwrap_or(ConnectionPhase::Over);
@@ -148,7 +136,7 @@ impl Slot {
     }
 }
 
-/// A connection's place, given back when its thread ends, if not before by [`Slot::release`].
+/// A connection's place, given back when its thread ends, if not before with its last response.
 pub(super) struct Lease(pub(super) Arc<Slot>);
 
 impl Drop for Lease {
@@ -217,7 +205,8 @@ impl Registry {
         Lease(slot)
     }
 
-    fn remove(&self, slot: &Slot) {
+    /// Gives back a connection's place.
+    pub(super) fn remove(&self, slot: &Slot) {
         lock(&self.slots).remove(&slot.id);
         self.changed.notify_all();
     }

@@ -56,9 +56,7 @@ pub(crate) struct Head {
     pub(crate) method: Method,
     /// 1.1 or 1.0.
     pub(super) version: HTTPVersion,
-    authority: Option<Range<usize>>,
-    path: Range<usize>,
-    query: Option<Range<usize>>,
+    target: Range<usize>,
     headers: Vec<(Range<usize>, Range<usize>)>,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
@@ -73,9 +71,7 @@ impl Head {
             text: String::new(),
             method: Method::Get,
             version: HTTPVersion(1, 1),
-            authority: None,
-            path: 0..0,
-            query: None,
+            target: 0..0,
             headers: Vec::new(),
             expects_continue: false,
             keep_alive: false,
@@ -84,19 +80,15 @@ impl Head {
 
     /// The path as received, percent-encoded, beginning with `/`; or `*`.
     pub(crate) fn path(&self) -> &str {
-        &self.text[self.path.clone()]
-    }
-
-    /// The query string as received.
-    pub(crate) fn query(&self) -> Option<&str> {
-        self.query.clone().map(|range| &self.text[range])
+        let (_, local) = parts(&self.text[self.target.clone()]);
+        local.split('?').next().unwrap_or_default()
     }
 
     /// The first value of `name` in the query, percent-encoded.
     pub(crate) fn query_value(&self, name: &str) -> Option<&str> {
-        self.query()?
-            .split('&')
-            .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        let (_, query) = self.text[self.target.clone()].split_once('?')?;
+        let mut pairs = query.split('&');
+        pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     }
 
     /// The first header with this name.
@@ -123,10 +115,8 @@ impl Head {
     /// `host` or `host:port`: the authority of an absolute target, else the Host header. Only HTTP/1.0 requests may
     /// have none.
     pub(crate) fn host(&self) -> Option<&str> {
-        match self.authority.clone() {
-            Some(range) => Some(&self.text[range]),
-            None => self.header("host"),
-        }
+        let (authority, _) = parts(&self.text[self.target.clone()]);
+        authority.or_else(|| self.header("host"))
     }
 
     /// Clears the previous request and partial input.
@@ -190,25 +180,13 @@ impl Head {
         if !target.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
             return Err(BAD_REQUEST_LINE);
         }
-        let end = method.len() + 1 + target.len();
-        let mut start = method.len() + 1;
-        self.authority = None;
-        if let Some(rest) = target
-            .strip_prefix("http://")
-            .or_else(|| target.strip_prefix("https://"))
-        {
-            let host = end - rest.len();
-            start = host + rest.find(['/', '?']).unwrap_or(rest.len());
-            self.authority = Some(host..start);
-            if host == start || !line[start..].starts_with('/') {
-                return Err(BAD_REQUEST_LINE);
-            }
-        } else if !(target.starts_with('/') || (target == "*" && self.method == Method::Options)) {
+        let (authority, local) = parts(target);
+        let is_all = target == "*" && self.method == Method::Options;
+        if authority == Some("") || !(local.starts_with('/') || is_all) {
             return Err(BAD_REQUEST_LINE);
         }
-        let question = line[start..end].find('?').map(|at| start + at);
-        self.path = start..question.unwrap_or(end);
-        self.query = question.map(|at| at + 1..end);
+        let start = method.len() + 1;
+        self.target = start..start + target.len();
         Ok(())
     }
 
@@ -258,6 +236,18 @@ impl Head {
             }
             _ => return bad("A request must have at most one Content-Length, made of digits."),
         })
+    }
+}
+
+/// The authority in a target, if there is one, and the rest.
+fn parts(target: &str) -> (Option<&str>, &str) {
+    let schemes = ["http://", "https://"].into_iter();
+    match schemes.filter_map(|s| target.strip_prefix(s)).next() {
+        None => (None, target),
+        Some(rest) => {
+            let (authority, local) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+            (Some(authority), local)
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! scope: the content of events.
 
 use std::io::{self, ErrorKind, Write};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -262,19 +263,20 @@ impl Responder {
     }
 
     fn complete(&mut self) {
-        self.slot.complete(self.close);
-        self.over();
+        let next = (!self.close).then_some(ConnectionPhase::Idle);
+        self.over(next, Shutdown::Write);
     }
 
     fn abort(&mut self) {
-        self.slot.abort();
-        self.over();
+        self.over(None, Shutdown::Both);
     }
 
-    fn over(&mut self) {
+    /// Ends the response. If nothing follows, this gives back the connection's place, whatever its thread goes on with.
+    fn over(&mut self, next: Option<ConnectionPhase>, how: Shutdown) {
         self.state = ResponderState::Over;
-        if !self.has_unread {
-            self.slot.release();
+        self.slot.end_response(next, how);
+        if !self.has_unread && self.slot.phase() == ConnectionPhase::Over {
+            self.slot.registry.remove(&self.slot);
         }
     }
 }

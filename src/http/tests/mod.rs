@@ -251,7 +251,7 @@ fn unusual_but_unambiguous_requests_are_served() {
             "{} {} {:?} {:?} {many}",
             head.method,
             head.path(),
-            head.query(),
+            head.query_value("b"),
             head.host()
         );
         exchange.respond(200, &[], &[seen.as_bytes()]);
@@ -260,17 +260,17 @@ fn unusual_but_unambiguous_requests_are_served() {
         "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{}\r\n",
         "X-Many: 1\r\n".repeat(98)
     );
-    let long = format!("GET /?{} HTTP/1.0\r\n\r\n", "a".repeat((16 << 10) - 20));
-    let long_seen = format!("GET / Some({:?}) None 0", "a".repeat((16 << 10) - 20));
+    let long = format!("GET /?b={} HTTP/1.0\r\n\r\n", "a".repeat((16 << 10) - 22));
+    let long_seen = format!("GET / Some({:?}) None 0", "a".repeat((16 << 10) - 22));
     let spaced = "\r\nGET /a?b=c?d HTTP/1.0\r\nhOsT:\t a:1 \t\r\n\r\n";
-    let whole = "GET http://b:2/c?d HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n";
+    let whole = "GET http://b:2/c?b=d HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n";
     let expects = "M-SEARCH /%20? HTTP/1.0\r\nExpect: 100-continue\r\n\r\n";
     let cases = [
         ("GET / HTTP/1.0\r\n\r\n", "GET / None None 0"),
-        (spaced, "GET /a Some(\"b=c?d\") Some(\"a:1\") 0"),
+        (spaced, "GET /a Some(\"c?d\") Some(\"a:1\") 0"),
         (whole, "GET /c Some(\"d\") Some(\"b:2\") 0"),
         ("OPTIONS * HTTP/1.0\r\n\r\n", "OPTIONS * None None 0"),
-        (expects, "M-SEARCH /%20 Some(\"\") None 0"),
+        (expects, "M-SEARCH /%20 None None 0"),
         (&many, "GET / None Some(\"a\") 98"),
         (&long, &long_seen),
     ];
