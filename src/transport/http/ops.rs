@@ -2,7 +2,6 @@
 //!
 //! In scope: their responses. Not in scope: access (`web`) and counters (`metrics`).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,7 +9,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::account::Resource;
-use crate::fabric::{Cached, Error, Kind, Observer, Poll, Until};
+use crate::fabric::{Cached, Kind, Observer, Poll, Until};
+use crate::sync::Finally;
 use crate::tools::Backend;
 use crate::{metrics, time};
 
@@ -65,14 +65,20 @@ impl Ops {
             return None;
         }
         let wait: Observer = Arc::new(patience());
-        let ask = || self.backend.fabric.names(Duration::ZERO, &wait).map(drop);
-        let read = || Ok(Arc::new(failure(ask)));
+        let read = || {
+            let asked = self.backend.fabric.names(Duration::ZERO, &wait);
+            Ok(Arc::new(asked.err().map(|error| match error.kind {
+                // By `Until`, and by nothing else.
+                Kind::Cancelled => Kind::ApiUnavailable,
+                kind => kind,
+            })))
+        };
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let _leave = Finally(|| _ = self.waiting.fetch_sub(1, Ordering::Relaxed));
         let found = match others < MAX_WAITING {
             true => self.unready.get(READY_TTL, &patience(), read).ok(),
             false => self.unready.latest(None),
         };
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
         found.map_or(Some(Kind::ApiUnavailable), |found| *found)
     }
 
@@ -92,28 +98,7 @@ impl Ops {
     }
 }
 
-fn failure(fabric: impl FnOnce() -> Result<(), Error>) -> Option<Kind> {
-    match catch_unwind(AssertUnwindSafe(fabric)) {
-        Ok(Ok(())) => None,
-        // Cancelled only by `Until`.
-        Ok(Err(error)) if error.kind == Kind::Cancelled => Some(Kind::ApiUnavailable),
-        Ok(Err(error)) => Some(error.kind),
-        Err(_panicked) => Some(Kind::Internal),
-    }
-}
-
 /// Waits for [`READY_TIMEOUT`] from now.
 fn patience() -> Until {
     Until::after(READY_TIMEOUT, Arc::new(Poll))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_probe_that_panics_says_so() {
-        let failed = failure(|| panic!("no"));
-        assert_eq!(failed, Some(Kind::Internal));
-    }
 }
