@@ -89,12 +89,6 @@ impl<'a> Inbound<'a> {
         });
         answered.collect()
     }
-
-    /// Does it need an answer?
-    pub(crate) fn is_request(&self) -> bool {
-        let needs_answer = |message| matches!(message, &Ok(Message::Request(_)) | &Err(_));
-        self.messages.iter().any(needs_answer)
-    }
 }
 
 /// The era of a request, from its envelope, its method or the HTTP header.

@@ -286,10 +286,7 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Json, value: &T) {
 
 /// Appends the name of a member to the object that is open in `out`; the caller appends its value.
 pub(crate) fn write_name<'o>(out: &'o mut Json, name: &str) -> &'o mut Json {
-    if out.bytes.last() != Some(&b'{') {
-        out.extend(b",");
-    }
-    write_json(out, name);
+    write_item(out, name);
     out.extend(b":");
     out
 }
@@ -299,9 +296,9 @@ pub(crate) fn write_member<T: Serialize + ?Sized>(out: &mut Json, name: &str, va
     write_json(write_name(out, name), value);
 }
 
-/// Appends an item to the list that is open in `out`.
-pub(crate) fn write_item(out: &mut Json, value: &impl Serialize) {
-    if out.bytes.last() != Some(&b'[') {
+/// Appends an item to the list, or a name to the object, that is open in `out`.
+pub(crate) fn write_item<T: Serialize + ?Sized>(out: &mut Json, value: &T) {
+    if !out.bytes.ends_with(b"[") && !out.bytes.ends_with(b"{") {
         out.extend(b",");
     }
     write_json(out, value);

@@ -52,12 +52,12 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
             "taskIds must be a list of up to {MAX_TASKS} strings."
         ))
     };
-    let mut task_ids = match filter.get("taskIds").filter(|_| keeps) {
+    let mut task_ids: Vec<&str> = match filter.get("taskIds").filter(|_| keeps) {
         None => Vec::new(),
         Some(_) if !request.context().tasks => return Err(tasks::undeclared()),
         Some(Node::List(ids)) if ids.len() <= MAX_TASKS => {
-            let ids = ids.iter().map(|id| id.text().map(str::to_owned));
-            ids.collect::<Option<Vec<String>>>().ok_or_else(too_many)?
+            let ids: Option<_> = ids.iter().map(Node::text).collect();
+            ids.ok_or_else(too_many)?
         }
         Some(_) => return Err(too_many()),
     };
@@ -70,7 +70,7 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
     task_ids.sort_unstable();
     task_ids.dedup();
     let (revision, caller) = (request.context().revision, &request.head.caller);
-    let find = |id: &String| server.backend.runs.find(id, &caller.identity);
+    let find = |id: &&str| server.backend.runs.find(id, &caller.identity);
     Ok(Action::Subscribe(Box::new(SubscribeRequest {
         tasks: (!task_ids.is_empty()).then(|| task_ids.iter().filter_map(find).collect()),
         prompts: wanted("promptsListChanged")? && !server.backend.policy.no_prompts,
@@ -89,12 +89,7 @@ impl SubscribeRequest {
         peer: Arc<dyn Peer>,
     ) -> Registration {
         peer.answer(self.acknowledgement());
-        server.subscriptions.add(Subscriber {
-            request: self,
-            account: account.clone(),
-            peer,
-            _share: share,
-        })
+        server.subscriptions.add(self, account, peer, share)
     }
 
     /// The first message: what was accepted.
@@ -166,12 +161,7 @@ impl Server {
             resources: true,
             tasks: None,
         };
-        self.subscriptions.add(Subscriber {
-            request,
-            account: account.clone(),
-            peer,
-            _share: None,
-        })
+        self.subscriptions.add(request, account, peer, None)
     }
 }
 
@@ -215,8 +205,19 @@ impl Subscriptions {
     }
 
     /// Adds a listener, until the registration is dropped.
-    fn add(self: &Arc<Subscriptions>, listener: Subscriber) -> Registration {
-        let listener = Arc::new(listener);
+    fn add(
+        self: &Arc<Subscriptions>,
+        request: SubscribeRequest,
+        account: &Account,
+        peer: Arc<dyn Peer>,
+        share: Option<Reservation>,
+    ) -> Registration {
+        let listener = Arc::new(Subscriber {
+            request,
+            account: account.clone(),
+            peer,
+            _share: share,
+        });
         // Forgets those that have left.
         drop(self.registered());
         lock(&self.subscribers).push(Arc::downgrade(&listener));
@@ -224,8 +225,7 @@ impl Subscriptions {
             let subscriptions = self.clone();
             spawn("list-poller", UNTOLD, move || subscriptions.poll());
         });
-        let tasks = listener.request.tasks.clone();
-        if let Some(tasks) = tasks.filter(|tasks| !tasks.is_empty()) {
+        if let Some(tasks) = listener.request.tasks.clone() {
             let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
             spawn("task-watch", UNTOLD, move || {
                 Subscriber::watch(&weak, tasks, &backend)

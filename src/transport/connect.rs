@@ -233,6 +233,7 @@ impl Relay {
     /// Passes on a line. Does not wait for an answer, but to `initialize` and notifications.
     pub(crate) fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
         let inbound = Inbound::read(&line, false);
+        let ids = inbound.ids();
         match &inbound.messages[..] {
             [Err((id, code, reason))] if !inbound.is_batch => {
                 return self.answer(id.clone(), Refusal::new(*code, *reason));
@@ -242,7 +243,7 @@ impl Relay {
             }
             _ => {}
         }
-        if !inbound.is_request() {
+        if ids.is_empty() {
             return self.tell(&line);
         }
         let needs = match inbound.request() {
@@ -251,22 +252,23 @@ impl Relay {
             _ => Resource::CallThreads,
         };
         let limit = inbound.initialize.then_some(OPENING);
-        let request = Arc::new(self.request(inbound.ids(), self.headers(&inbound), limit));
+        let request = Arc::new(self.request(ids, self.headers(&inbound), limit));
         drop(inbound);
-        let held = match self.admit(&request, needs, line.len()) {
-            Ok(held) => held,
-            Err(refusal) => return self.end(&request, refusal),
-        };
         let (relay, sent) = (self.clone(), request.clone());
-        let work = move || {
-            let done = relay.exchange(&sent, &line);
-            relay.end(&sent, done.err().unwrap_or_else(Error::cancelled).into());
-            drop((line, held));
-        };
-        if limit.is_some() {
+        let begun = self.admit(&request, needs, line.len()).and_then(|held| {
+            let work = move || {
+                let done = relay.exchange(&sent, &line);
+                relay.end(&sent, done.err().unwrap_or_else(Error::cancelled).into());
+                drop((line, held));
+            };
+            if limit.is_none() {
+                return Ok(start(Box::new(work))?);
+            }
             work();
-        } else if let Err(error) = start(Box::new(work)) {
-            self.end(&request, error.into());
+            Ok(())
+        });
+        if let Err(refusal) = begun {
+            self.end(&request, refusal);
         }
     }
 
@@ -357,16 +359,14 @@ impl Relay {
         let session = reply.headers().get(SESSION_HEADER);
         let session = session.map(|id| id.to_str().unwrap_or_default().to_owned());
         let media = reply.body().mime_type().unwrap_or_default().trim();
-        let (is_json, is_stream, mut said) = (media == JSON, media == STREAM, Value::Null);
+        let (is_stream, mut said) = (media == STREAM, Value::Null);
+        let is_read = is_stream || media == JSON;
         let is_lost = status == 404 && request.has_session();
         let body = reply.into_body().into_with_config().limit(u64::MAX);
         let mut input = BufReader::new(body.reader());
-        while (is_json || is_stream)
-            && let Some((line, _held)) = self.next(&mut input)?
-        {
+        while is_read && let Some((line, _held)) = self.next(&mut input)? {
             // In a stream the other lines are comments, and the ends of events.
-            let prefix: &[u8] = if is_stream { b"data:" } else { b"" };
-            let message = line.strip_prefix(prefix).unwrap_or_default().trim_ascii();
+            let message = line.strip_prefix(b"data:").unwrap_or(&line).trim_ascii();
             let small = Some(message).filter(|message| message.len() <= MAX_SMALL);
             said = small.and_then(decode).unwrap_or_default();
             let inbound = Inbound::read(message, false);
@@ -468,15 +468,12 @@ impl Relay {
     fn failed(&self, error: ureq::Error, has_begun: bool) -> Error {
         use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
         use Timeout::{Connect, Global, Resolve};
-        let broken = [
-            BrokenPipe,
-            ConnectionAborted,
-            ConnectionReset,
-            UnexpectedEof,
-        ];
         let is_cut = match &error {
             ureq::Error::Timeout(late) => !matches!(late, Connect | Resolve | Global),
-            ureq::Error::Io(error) => has_begun || broken.contains(&error.kind()),
+            ureq::Error::Io(error) if !has_begun => matches!(
+                error.kind(),
+                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
+            ),
             _ => has_begun,
         };
         let why = agent::reason(error, OPENING);

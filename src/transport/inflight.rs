@@ -26,6 +26,10 @@ impl Cancel {
         self.0.store(true, Ordering::Release);
     }
 
+    fn is(&self, other: &Cancel) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Was it cancelled?
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
@@ -62,8 +66,8 @@ impl Inflight {
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
         let mut all = lock(&self.0);
         let is_wanted = !cancel.is_cancelled();
-        // A cancelled one was removed then, and its id may be in use again.
-        if is_wanted {
+        // The id may be another's: after a cancellation, or if both came at the same moment.
+        if all.get(id).is_some_and(|(other, _)| other.is(cancel)) {
             all.remove(id);
         }
         is_wanted
@@ -114,12 +118,12 @@ struct BatchState {
 
 impl Batch {
     /// Registers all calls of a batch before one of them runs, so that items act in their order. Returns the batch, with the
-    /// answers that exist already, and the calls. `None` if there is neither.
+    /// answers that exist already, and the calls.
     pub(super) fn begin(
         actions: Vec<Action>,
         inflight: &Inflight,
         account: &Account,
-    ) -> Option<(Arc<Batch>, BatchCalls)> {
+    ) -> (Arc<Batch>, BatchCalls) {
         let (mut answers, mut calls) = (Vec::new(), Vec::new());
         for action in actions {
             match action {
@@ -131,13 +135,12 @@ impl Batch {
         }
         calls.retain(|(cancel, _)| !cancel.is_cancelled());
         let pending = calls.len();
-        let is_empty = answers.is_empty() && calls.is_empty();
         let batch = Batch {
             state: Mutex::new(BatchState { answers, pending }),
             changed: Condvar::new(),
             account: account.clone(),
         };
-        (!is_empty).then(|| (Arc::new(batch), calls))
+        (Arc::new(batch), calls)
     }
 
     /// Takes the answer to a call, or that it has none because it was cancelled.
@@ -184,6 +187,12 @@ mod tests {
         assert!(first.is_cancelled());
         let second = all.begin(&id(1));
         assert!(!all.finish(&id(1), &first), "the first is gone");
+        let third = all.begin(&id(1));
+        assert!(
+            all.finish(&id(1), &third),
+            "the third came at the same moment"
+        );
+        assert!(all.contains(&id(1)), "the id is still the second's");
         assert!(all.finish(&id(1), &second), "the second is another call");
     }
 }

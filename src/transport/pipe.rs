@@ -87,9 +87,7 @@ impl Pipe {
     }
 
     fn batch(&self, actions: Vec<Action>, caller: &Caller) {
-        let Some((batch, calls)) = Batch::begin(actions, &self.inflight, &caller.account) else {
-            return;
-        };
+        let (batch, calls) = Batch::begin(actions, &self.inflight, &caller.account);
         // Without calls it is complete.
         if let Some(array) = batch.array() {
             self.line.answer(array);

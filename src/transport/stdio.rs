@@ -117,8 +117,7 @@ pub(crate) fn read_lines(
 ) -> io::Result<()> {
     let (mut line, limit) = (Vec::new(), MAX_MESSAGE as u64 + 2);
     while input.by_ref().take(limit).read_until(b'\n', &mut line)? > 0 {
-        let is_short = (line.len() as u64) < limit;
-        let is_over = line.pop_if(|byte| *byte == b'\n').is_some() || is_short;
+        let is_over = line.pop_if(|byte| *byte == b'\n').is_some();
         line.pop_if(|byte| *byte == b'\r');
         if line.len() > MAX_MESSAGE {
             let input = &mut input;
@@ -151,13 +150,11 @@ impl<R: BufRead> Read for LineRest<'_, R> {
         if self.is_over {
             return Ok(0);
         }
-        let there = self.input.fill_buf()?;
-        let end = there.iter().position(|byte| *byte == b'\n');
-        let taken = end.unwrap_or(there.len()).min(out.len());
-        out[..taken].copy_from_slice(&there[..taken]);
-        let reached = end == Some(taken);
-        self.is_over = reached || there.is_empty();
-        self.input.consume(taken + usize::from(reached));
+        let mut piece = Vec::new();
+        let mut input = self.input.by_ref().take(out.len() as u64);
+        let taken = input.read_until(b'\n', &mut piece)?;
+        out[..taken].copy_from_slice(&piece);
+        self.is_over = piece.ends_with(b"\n");
         Ok(taken)
     }
 }

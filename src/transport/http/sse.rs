@@ -60,8 +60,7 @@ impl Endpoint for Sse {
 
 impl Sse {
     fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
-        let detail = "This path answers with a stream: accept text/event-stream.";
-        HttpError::unless(incoming.exchange.head.accepts().events, 406, detail)?;
+        incoming.require_stream()?;
         incoming.stay(caller)?;
         let id = random::id();
         let (mut responder, queue) = Queue::open(incoming, caller);

@@ -171,8 +171,7 @@ impl Streamable {
 
     fn get(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
         let live = self.session(incoming.exchange.head, caller, None)?;
-        let detail = "A session's stream is text/event-stream: accept that type.";
-        HttpError::unless(incoming.exchange.head.accepts().events, 406, detail)?;
+        incoming.require_stream()?;
         // Registered before the head is sent: the client's next GET must find it. A new stream takes the place of the old
         // one: nothing is sent on both.
         let mut place = lock(&live.stream);
@@ -250,9 +249,7 @@ fn batch(
     actions: Vec<Action>,
 ) -> Done {
     incoming.stay(caller)?;
-    let Some((batch, calls)) = Batch::begin(actions, &live.inflight, &caller.account) else {
-        return incoming.respond(202, &[], &[]);
-    };
+    let (batch, calls) = Batch::begin(actions, &live.inflight, &caller.account);
     if live.has_ended() {
         live.inflight.cancel_all();
         return Err(session_ended(None));
@@ -272,10 +269,13 @@ fn batch(
     }
     batch.wait();
     let mut responder = lock(&responder);
-    if let Some(array) = batch.array() {
-        responder.answer(200, &array.parts());
-    } else if !responder.end() {
-        responder.respond(202, &[], &[]);
+    match batch.array() {
+        Some(array) => responder.answer(200, &array.parts()),
+        None => {
+            // Unless there is a stream, which ends.
+            responder.respond(202, &[], &[]);
+            responder.end();
+        }
     }
     Ok(())
 }
@@ -292,8 +292,7 @@ fn responder(incoming: &mut HttpRequest<'_>, may_go_on: bool) -> Arc<Mutex<Respo
 }
 
 fn listen(incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>, listen: SubscribeRequest) -> Done {
-    let detail = "A subscription is answered with a stream: accept text/event-stream.";
-    HttpError::unless(incoming.exchange.head.accepts().events, 406, detail)?;
+    incoming.require_stream()?;
     incoming.stay(caller)?;
     let (responder, queue) = Queue::open(incoming, caller);
     // The response has the share.

@@ -241,6 +241,12 @@ impl<'a> HttpRequest<'a> {
         HttpError::unless(is_json, 415, detail)
     }
 
+    /// Checks that the client accepts a stream.
+    pub(super) fn require_stream(&self) -> Done {
+        let detail = "This is answered with a stream: accept text/event-stream.";
+        HttpError::unless(self.exchange.head.accepts().events, 406, detail)
+    }
+
     /// Reads the body.
     pub(super) fn read_body(&mut self, caller: &Caller) -> Result<Body, HttpError> {
         let mut body = self.exchange.read_body(&caller.account)?;
