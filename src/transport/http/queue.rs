@@ -5,6 +5,7 @@
 //!   open ─┬─ `end`: somebody ends it, or the server stops ─▶ ending ─ all is written ─▶ gone
 //!         └─ the client leaves, or an answer does not fit ─────────────────────────────▶ gone
 //! ```
+//! After the end of a stream whose caller's token was taken away, it stays at "ending": the caller's runs go on.
 //! In scope: the queue and its bounds, keep-alives, the end. Not in scope: content. A notification that does not fit is dropped.
 
 use std::collections::VecDeque;
