@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::jsonrpc::{self, Id, Invalid, Message, RequestMessage};
-use super::meta::Meta;
+use super::meta::{Meta, VERSION};
 use super::node::Node;
 
 /// The error for a request whose id is in use.
@@ -93,7 +93,7 @@ impl<'a> Inbound<'a> {
 
 /// The era of a request, from its envelope, its method or the HTTP header.
 pub(crate) fn is_modern(request: &RequestMessage<'_>, modern_header: bool) -> bool {
-    Meta::read(request.params.as_ref()).is_ok_and(|meta| meta.is_modern())
+    Meta::read(request.params.as_ref()).is_ok_and(|meta| meta.get(VERSION).is_some())
         || request.method == "server/discover"
         || (modern_header && request.method != "initialize")
 }

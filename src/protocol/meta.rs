@@ -62,18 +62,13 @@ impl<'m> Meta<'m> {
     }
 
     /// A member.
-    fn get(self, name: &str) -> Option<&'m Node<'m>> {
+    pub(super) fn get(self, name: &str) -> Option<&'m Node<'m>> {
         self.0?.get(name)
     }
 
     /// The protocol version, if it is text.
     pub(crate) fn version(self) -> Option<&'m str> {
         self.get(VERSION).and_then(Node::text)
-    }
-
-    /// Does the envelope make the request modern?
-    pub(crate) fn is_modern(self) -> bool {
-        self.get(VERSION).is_some()
     }
 
     fn progress_token(self) -> Result<Option<Id>, Refusal> {

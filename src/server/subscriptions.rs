@@ -166,17 +166,13 @@ impl Server {
 }
 
 impl Subscriber {
-    fn tell(&self, message: &[u8]) {
-        self.peer.notify(message, &|| true);
-    }
-
     /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
     fn watch(listener: &Weak<Subscriber>, mut working: Vec<Run>, backend: &Backend) {
         while let Some(listener) = listener.upgrade() {
             for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
                 let (params, revision) = (listener.request.params(), listener.request.revision);
                 let message = tasks::changed(&run, backend, params, revision, &listener.account);
-                message.inspect(|message| listener.tell(message));
+                message.inspect(|message| listener.peer.notify(message, &|| true));
             }
             // The listener may leave during the wait.
             drop(listener);
@@ -266,7 +262,8 @@ impl Subscriptions {
             for (list, is_followed) in [("prompts", prompts), ("resources", resources)] {
                 if is_followed {
                     let method = format!("notifications/{list}/list_changed");
-                    one.tell(&jsonrpc::notification(&method, &one.request.params()));
+                    let message = jsonrpc::notification(&method, &one.request.params());
+                    one.peer.notify(&message, &|| true);
                 }
             }
         }

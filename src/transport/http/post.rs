@@ -65,10 +65,8 @@ impl Peer for Post {
     }
 
     fn answer(&self, answer: Answer) {
-        let wanted = match &self.session {
-            Some(live) => live.inflight.finish(&self.head.id, &self.cancel),
-            None => true,
-        };
+        let finish = |live: &Arc<LiveSession>| live.inflight.finish(&self.head.id, &self.cancel);
+        let wanted = self.session.as_ref().is_none_or(finish);
         if let Some(batch) = &self.batch {
             batch.answer(&self.head.id, wanted.then_some(answer));
             return;
