@@ -62,7 +62,7 @@ const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
 const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
 /// Results end where the score falls below this share of the best one, but there are at least [`FEWEST`].
-const CANDIDATE: f32 = 0.56;
+const CANDIDATE: f32 = 0.57;
 const FEWEST: usize = 3;
 /// Most needs of a query, and the least share of the best score that the best pattern for one of several gets, if it is
 /// not unsure.
