@@ -372,8 +372,6 @@ impl Index {
         if found.is_empty() && *corrections > 0 && is_word && CORRECTED.contains(&word.text.len()) {
             *corrections -= 1;
             found = known(&edits(&word.text), SYNONYM);
-            found.sort_unstable_by_key(|(term, _)| *term);
-            found.dedup();
         }
         found
     }

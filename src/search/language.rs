@@ -70,9 +70,8 @@ impl Language {
                     language.synonyms.insert(word, concept.clone());
                 }
             }
-            for word in foreign {
-                language.foreign.insert(word, concept.clone());
-            }
+            let meant = foreign.map(|word| (word, concept.clone()));
+            language.foreign.extend(meant);
         }
         language
     }

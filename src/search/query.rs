@@ -16,7 +16,9 @@ const PAIR_WEIGHT: f32 = 0.2;
 /// Most words after "not for" that are not meant.
 const MOST_UNWANTED: usize = 6;
 /// Words that negate where a part of a sentence begins, or before these.
-const NOT: &str = "not no don't don’t dont nicht kein keine pas nao nie non";
+const NOT: &str = "not no don't don’t dont nicht kein keine pas nao nie non не";
+/// Words that begin what is meant after what is not.
+const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylko ale только а";
 const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla";
 /// Words before another need.
 const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
@@ -129,21 +131,26 @@ pub(super) fn needs(query: &str) -> Vec<String> {
         let word = said.get(at).map(|(_, plain)| plain.as_str());
         list.split(' ').any(|other| Some(other) == word)
     };
-    let (mut needs, mut begins, mut unwanted) = (vec![String::new()], false, 0);
+    let ends = |word: &str| word.ends_with([',', ';', '.', ':', '!', '?', '，', '。', '、']);
+    let first = said.iter().take(4).position(|(word, _)| ends(word));
+    // "No tests, write some" is about tests, "no tests, just types" is not.
+    let begins = |end| is_in(end + 1, INSTEAD) || is_in(0, "don't don’t dont");
+    let (mut needs, mut unwanted) = (vec![String::new()], 0);
+    let mut begins = first.is_some_and(begins);
     for (at, (word, _)) in said.iter().enumerate() {
         let negates = is_in(at, NOT) && (begins || is_in(at + 1, NOT_FOR));
         let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
         let excludes = is_in(at, "without except") || refuses && is_in(at + 2, "a an the any");
         if negates || excludes || is_in(at, "instead rather") && is_in(at + 1, "of than") {
             unwanted = MOST_UNWANTED;
-        } else if is_in(at, "but just only please") {
+        } else if is_in(at, INSTEAD) {
             unwanted = 0;
         }
         if let (0, Some(need)) = (unwanted, needs.last_mut()) {
             need.push_str(&parted(word));
             need.push(' ');
         }
-        let ends = word.ends_with([',', ';', '.', ':', '!', '?', '，', '。', '、']);
+        let ends = ends(word);
         begins = ends || is_in(at, "but and") || begins && is_in(at, "do please");
         unwanted = if ends { 0 } else { unwanted - unwanted.min(1) };
         if ends || is_in(at + 1, AND) {
@@ -270,6 +277,11 @@ mod tests {
             ("I don't want to watch it", "I don't want to watch it"),
             ("translate it instead of rating it", "translate it"),
             ("rate it, do not tweet it", "rate it, | do"),
+            ("Don't tweet it, rate it", "rate it"),
+            ("No summary. Just quotes.", "Just quotes."),
+            ("keine Lieder, nur Zitate", "nur Zitate"),
+            ("не резюме, а только цитаты", "а только цитаты"),
+            ("No tests, write some", "No tests, | write some"),
             ("fix it and tweet it", "fix it | and tweet it"),
             ("", ""),
         ] {

@@ -10,16 +10,14 @@ const LONGEST: usize = 32;
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for word in runs(&plain_letters(text)) {
-        if !word.starts_with(is_unspaced) {
-            let is_letter = word.len() == 1 && word.starts_with(|c: char| c.is_ascii_lowercase());
-            if !is_letter {
-                found.push(word.chars().take(LONGEST).collect());
-            }
-            continue;
+        let is_letter = word.len() == 1 && word.starts_with(|c: char| c.is_ascii_lowercase());
+        if word.starts_with(is_unspaced) {
+            let chars: Vec<char> = word.chars().collect();
+            let pairs = chars.windows(chars.len().min(2));
+            found.extend(pairs.map(String::from_iter));
+        } else if !is_letter {
+            found.push(word.chars().take(LONGEST).collect());
         }
-        let chars: Vec<char> = word.chars().collect();
-        let pairs = chars.windows(chars.len().min(2));
-        found.extend(pairs.map(String::from_iter));
     }
     found
 }
