@@ -4,8 +4,8 @@
 //!   request, run, tick of a stream ─▶ a second since the last look? ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
 //!                                                            SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
-//! There is no thread for this: the thread that checks a token looks at the file. A file that was just written may be
-//! incomplete, so it counts only after [`REST`]. A line with a mistake grants nothing, and a file that is empty or
+//! The thread that checks a token looks at the file; another one does so once a minute, in case nobody calls. A file that
+//! was just written may be incomplete, so it counts only after [`REST`]. A line with a mistake grants nothing, and a file that is empty or
 //! cannot be read changes nothing. Both are logged when they are found, and then once a minute. No message repeats a
 //! word of the file, because a word in the wrong place may be a token.
 
