@@ -125,10 +125,6 @@ impl Folder {
         create(&self.file(id, part), &mut options)
     }
 
-    fn open_plain(&self, id: RunId, part: &str, options: &mut OpenOptions) -> io::Result<File> {
-        open_plain(&self.file(id, part), options)
-    }
-
     fn plain(&self, id: RunId, part: &str) -> Option<Metadata> {
         let found = fs::symlink_metadata(self.file(id, part)).ok();
         found.filter(Metadata::is_file)
@@ -197,7 +193,7 @@ impl Folder {
     }
 
     fn read(&self, id: RunId) -> io::Result<Record> {
-        let open = || self.open_plain(id, RECORD, OpenOptions::new().read(true));
+        let open = || open_plain(&self.file(id, RECORD), OpenOptions::new().read(true));
         // Another file may have been put in its place in the meantime.
         let file = open().or_else(|_| open())?;
         let length = file.metadata()?.len();
@@ -300,7 +296,7 @@ impl Folder {
     pub(super) fn read_text(&self, id: RunId, from: u64, most: u64) -> Vec<u8> {
         let mut read = Vec::new();
         if most > 0
-            && let Ok(mut file) = self.open_plain(id, TEXT, OpenOptions::new().read(true))
+            && let Ok(mut file) = open_plain(&self.file(id, TEXT), OpenOptions::new().read(true))
             && file.seek(SeekFrom::Start(from)).is_ok()
         {
             let _ = file.take(most).read_to_end(&mut read);
@@ -316,7 +312,7 @@ impl Folder {
         let mut options = OpenOptions::new();
         #[cfg(windows)]
         std::os::windows::fs::OpenOptionsExt::share_mode(&mut options, SHARED);
-        match self.open_plain(id, TEXT, options.write(true)) {
+        match open_plain(&self.file(id, TEXT), options.write(true)) {
             Err(error) if is_gone(&error) => Ok(None),
             Err(error) if cfg!(windows) && error.raw_os_error() == Some(SHARING_VIOLATION) => {
                 Err(ErrorKind::WouldBlock.into())
