@@ -226,10 +226,8 @@ fn lists<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
     let lists: BTreeMap<String, Option<Vec<String>>> = or_empty(deserializer)?;
-    let lists = lists.into_iter();
-    let mut vendors = BTreeMap::new();
-    vendors.extend(lists.map(|(vendor, list)| (vendor, list.unwrap_or_default())));
-    Ok(vendors)
+    let full = |(vendor, list): (_, Option<_>)| (vendor, list.unwrap_or_default());
+    Ok(lists.into_iter().map(full).collect())
 }
 
 /// Go writes an empty list or a missing text as `null`.
