@@ -4,7 +4,6 @@
 //! for the duration of a request.
 
 use std::cell::RefCell;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTi
 
 use crate::fabric::Observer;
 use crate::fabric::observer::SLICE;
+use crate::sync::Finally;
 
 /// When the time for a read is over, the read goes on for this long: if the process was stopped or the machine slept,
 /// the input may have arrived in the meantime.
@@ -91,22 +91,13 @@ fn ask(wait: &Observer) -> Result<(), ureq::Error> {
     asked.map_err(|error| ureq::Error::Other(Box::new(error)))
 }
 
-/// Until it is dropped, reads on this thread ask its [`Observer`]. A thread has one at a time. Not `Send`: it must be dropped
-/// on the same thread.
-pub(super) struct WaitScope(PhantomData<*const ()>);
+/// Until it is dropped, which must be on the same thread, reads on this thread ask an [`Observer`].
+pub(super) type WaitScope = Finally<fn()>;
 
-impl WaitScope {
-    /// Sets the observer for the waits of this thread.
-    pub(super) fn enter(wait: &Observer) -> WaitScope {
-        WAITING.set(Some((Arc::clone(wait), Instant::now())));
-        WaitScope(PhantomData)
-    }
-}
-
-impl Drop for WaitScope {
-    fn drop(&mut self) {
-        WAITING.set(None);
-    }
+/// Sets the observer for the waits of this thread, which has one at a time.
+pub(super) fn watch(wait: &Observer) -> WaitScope {
+    WAITING.set(Some((Arc::clone(wait), Instant::now())));
+    Finally(|| WAITING.set(None))
 }
 
 #[cfg(test)]
@@ -150,7 +141,7 @@ mod tests {
 
     #[test]
     fn input_that_is_there_when_the_time_is_over_is_taken() {
-        let _scope = WaitScope::enter(&(Arc::new(Patient) as Observer));
+        let _scope = watch(&(Arc::new(Patient) as Observer));
         let read = |has_input| {
             let over = NextTimeout {
                 after: Duration::ZERO.into(),

@@ -28,11 +28,11 @@ use super::catalog::LONG_PATIENCE;
 use super::observer::SLICE;
 use super::process::{Process, Running};
 use super::routes::FabricRequest;
-use super::youtube::Downloads;
+use super::youtube::{Downloads, transcript_error};
 use super::{CallObserver, Cause, Error, Kind, Names, Observer, Until};
 pub(super) use bodies::FabricResponse;
 use bodies::Outgoing;
-use interruptible::{Interruptible, WaitScope};
+use interruptible::{Interruptible, WaitScope, watch};
 use plain::PlainConnector;
 
 use crate::agent::{self, KEY_HEADER, Lookups};
@@ -102,12 +102,11 @@ pub(super) enum Limit {
     Request,
     /// Of what Fabric has to ask others for.
     Models,
+    /// Of a transcript: the same.
+    Transcript,
     /// Of a run, which also has one for silence, including the wait for the headers.
     Run,
 }
-
-/// Adds detail to the error of a request, from the response body.
-type Explain = fn(Error, &[u8]) -> Error;
 
 impl Client {
     /// Creates the client without contacting Fabric. The error is one line that names the variable to fix.
@@ -209,7 +208,7 @@ impl Client {
     fn time(&self, limit: Limit) -> (Duration, &'static str) {
         match limit {
             Limit::Request => (self.settings.request_timeout, "--request-timeout"),
-            Limit::Models => (self.settings.models_timeout, "--models-timeout"),
+            Limit::Models | Limit::Transcript => (self.settings.models_timeout, "--models-timeout"),
             Limit::Run => (self.settings.run_timeout, "--run-timeout"),
         }
     }
@@ -251,7 +250,6 @@ impl Client {
             let call = Attempt {
                 client: self,
                 request,
-                explain: None,
                 attempt,
                 begun: Instant::now(),
                 wait,
@@ -268,20 +266,18 @@ impl Client {
     }
 
     /// The response to a `POST`, with its body unread. Sent once, because it costs money, and not at all if the
-    /// caller has left. `explain` may add detail from the body of a failure.
+    /// caller has left.
     pub(super) fn post<'c>(
         &'c self,
         request: &'c FabricRequest,
         json: Vec<u8>,
         wait: &'c Observer,
-        explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting()?;
         let target = self.target(wait)?;
         let call = Attempt {
             client: self,
             request,
-            explain,
             attempt: 1,
             begun: Instant::now(),
             wait,
@@ -306,7 +302,6 @@ type Waiting = (WaitScope, FabricAddress);
 struct Attempt<'c> {
     client: &'c Client,
     request: &'c FabricRequest,
-    explain: Option<Explain>,
     /// Its number, from 1.
     attempt: usize,
     begun: Instant,
@@ -321,7 +316,7 @@ impl<'c> Attempt<'c> {
         json: Option<Vec<u8>>,
         time: Duration,
     ) -> Result<FabricResponse<'c>, Error> {
-        let waiting = (WaitScope::enter(self.wait), target);
+        let waiting = (watch(self.wait), target);
         let sent = self.sent(&waiting.1, json, time);
         self.checked(sent, waiting)
             .inspect_err(|error| self.log(error.status, Some(error.kind)))
@@ -376,10 +371,11 @@ impl<'c> Attempt<'c> {
             // It is not shown otherwise, because it is meant for Fabric's operator.
             let is_small =
                 self.request.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
-            if is_small || status == 400 || self.explain.is_some() {
+            let is_transcript = self.request.limit == Limit::Transcript;
+            if is_small || status == 400 || is_transcript {
                 let hurry = Until::after(self.client.after_error, self.wait.clone());
                 let hurry: Observer = Arc::new(hurry);
-                let _waiting = WaitScope::enter(&hurry);
+                let _waiting = watch(&hurry);
                 let mut said = Vec::new();
                 // Even a truncated body may say why.
                 let _ = body.take(SMALL_BODY).read_to_end(&mut said);
@@ -387,8 +383,8 @@ impl<'c> Attempt<'c> {
                 if status == 400 && is_http && wants_tls(&said) {
                     return Err(self.answered(Cause::WantsTls, status, ""));
                 }
-                if let Some(explain) = self.explain {
-                    return Err(explain(error, &said));
+                if is_transcript {
+                    return Err(transcript_error(error, &said));
                 }
             }
             return Err(error);

@@ -68,7 +68,6 @@ fn failed(as_error: impl FnOnce(Attempt<'_>) -> Error) -> Error {
             path: "/x".into(),
             limit: Limit::Run,
         },
-        explain: None,
         attempt: 1,
         begun: Instant::now(),
         wait: &wait,

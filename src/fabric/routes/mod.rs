@@ -59,7 +59,7 @@ table! {
         /// The names of the sessions. A 500 means that there is no such folder.
         Sessions = ("GET", "/sessions/names", Limit::Request);
         /// The transcript of a video: starts yt-dlp on Fabric's host.
-        Transcript = ("POST", "/youtube/transcript", Limit::Models);
+        Transcript = ("POST", "/youtube/transcript", Limit::Transcript);
         /// A run.
         Chat = ("POST", "/chat", Limit::Run);
     }
@@ -191,7 +191,7 @@ impl Client {
         self.guard(name, variables, input, wait)?;
         let request = Route::Apply.of(name);
         let body = encode(&json!({"input": input, "variables": variables}), wait)?;
-        self.post(&request, body, wait, None)
+        self.post(&request, body, wait)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
                 let pattern = members(&body).and_then(|body| Pattern::from_body(body, name));
@@ -237,7 +237,7 @@ impl Client {
 
     fn fetch_transcript(&self, body: Vec<u8>, wait: &Observer) -> Result<Transcript, Error> {
         let request = Route::Transcript.request();
-        let response = self.post(&request, body, wait, Some(youtube::transcript_error));
+        let response = self.post(&request, body, wait);
         let response = response.map_err(|error| Error {
             detail: self.without_key(&error.detail),
             ..error
@@ -274,7 +274,7 @@ impl Client {
         drop(request);
         wait.release(input);
         let chat = Route::Chat.request();
-        let response = self.post(&chat, json, wait, None)?;
+        let response = self.post(&chat, json, wait)?;
         let mut run = EventRelay {
             client: self,
             each,
