@@ -1,6 +1,7 @@
 //! What the clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
 //! redirects.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
@@ -14,6 +15,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Proxy, ProxyProtocol};
 
+use crate::config::CERT_FILE;
 use crate::sync::{Finally, lock, start, wait_while};
 use crate::text::number;
 use crate::url::Host;
@@ -33,16 +35,12 @@ pub(crate) const KEY_HEADER: &str = "X-API-Key";
 const LOOKUP_STACK: usize = 2 << 20;
 
 /// The configuration of an agent for the server of `url`, which errors call `name`: with buffers of [`BUFFER`] bytes, and
-/// no idle connections. `ca_file` (`SSL_CERT_FILE`) holds the certificates to trust instead of the built-in roots; it
-/// is often set machine-wide, and ignored for http.
+/// no idle connections. As the proxy, the certificates to trust instead of the built-in roots are those of the environment
+/// (`SSL_CERT_FILE`); the variable is often set machine-wide, and ignored for http.
 ///
 /// # Errors
 /// Why it cannot work, in words for the user.
-pub(crate) fn config(
-    name: &str,
-    url: &str,
-    ca_file: Option<&Path>,
-) -> Result<AgentBuilder, String> {
+pub(crate) fn config(name: &str, url: &str) -> Result<AgentBuilder, String> {
     let wrong = || format!("{name} is not a URL: give it as http://HOST:PORT");
     let uri: Uri = url.parse().map_err(|_| wrong())?;
     let host = Host::parse(uri.host().unwrap_or_default()).map_err(|_| wrong())?;
@@ -63,19 +61,19 @@ pub(crate) fn config(
         .max_idle_connections(0)
         .max_idle_connections_per_host(0);
     match uri.scheme_str() {
-        Some("https") => with_tls(builder, ca_file),
+        Some("https") => with_tls(builder, std::env::var_os(CERT_FILE).as_ref()),
         _ => Ok(builder),
     }
 }
 
 #[cfg(not(feature = "tls"))]
-fn with_tls(_: AgentBuilder, _: Option<&Path>) -> Result<AgentBuilder, String> {
+fn with_tls(_: AgentBuilder, _: Option<&OsString>) -> Result<AgentBuilder, String> {
     Err("the URL is https, but this build has no TLS: use http, or build with `tls`".to_owned())
 }
 
 #[cfg(feature = "tls")]
-fn with_tls(builder: AgentBuilder, ca_file: Option<&Path>) -> Result<AgentBuilder, String> {
-    let Some(file) = ca_file else {
+fn with_tls(builder: AgentBuilder, file: Option<&OsString>) -> Result<AgentBuilder, String> {
+    let Some(file) = file.filter(|file| !file.is_empty()).map(Path::new) else {
         return Ok(builder);
     };
     let shown = file.display();
@@ -208,7 +206,7 @@ impl Resolver for Lookups {
 /// # Errors
 /// Why there is none within `time`: the predicate of a sentence about the server.
 pub(crate) fn status(url: &str, key: &str, time: Duration) -> Result<u16, String> {
-    let config = config("the address", url, None)?
+    let config = config("the address", url)?
         .timeout_global(Some(time))
         .proxy(None)
         .build();

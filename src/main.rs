@@ -60,8 +60,7 @@ use clients::{Launch, install};
 use commands::call::CallTarget;
 use commands::{call, check};
 use config::{
-    API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, Config, Connect, MAX_QUEUED_RUNS, RunSettings,
-    Transport,
+    API_KEY, AUTH_TOKEN, BASE_URL, Config, Connect, MAX_QUEUED_RUNS, RunSettings, Transport,
 };
 use demo::Folders;
 use fabric::{Catalog, Client, HELPER, Process};
@@ -274,14 +273,9 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
     let (args, env) = match launch {
         Launch::Program { args, env } => (args, env),
         Launch::Url { url, token, .. } => {
-            let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-            let settings = Connect {
-                url: url.clone(),
-                ca_file: set(CERT_FILE).map(Into::into),
-                ..Connect::default()
-            };
-            let is_asked = || transport::connect::asks_for_oauth(&settings);
-            *token = set(AUTH_TOKEN).is_some() || !is_asked();
+            let set = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
+            let (url, none) = (url.clone(), None);
+            *token = set || !transport::connect::asks_for_oauth(&Connect { url, token: none });
             return (!*token).then(|| SIGNS_IN.to_owned());
         }
     };

@@ -200,8 +200,9 @@ pub(crate) fn parse(
     if let Some(url) = settings.one("connect", values::connect_url)? {
         // Variables of other settings, which may be there for a server, count for nothing.
         let config = settings.only(&["log-level", "log-format", "json"])?;
-        let connect = resolve::connect(&settings, url)?;
-        return Ok(Command::There(task, connect, config.into()));
+        // The server, not the client, is warned of a short token.
+        let token = resolve::token(&settings, &mut Vec::new())?;
+        return Ok(Command::There(task, Connect { url, token }, config.into()));
     }
     if settings.has("healthcheck") {
         let config = settings.only(&["host", "port"]);

@@ -4,17 +4,15 @@
 //! (`parse`).
 
 use std::cell::LazyCell;
-use std::path::PathBuf;
 
 use super::flags::{
-    self, API_KEY, AUTH_TOKEN, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET,
-    VARIABLES,
+    self, API_KEY, AUTH_TOKEN, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, VARIABLES,
 };
 use super::parse::{FlagsAndEnv, listed};
 use super::{named, values};
 use crate::config::{
-    BASE_URL, Config, Connect, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, Policy,
-    Secret, Transport,
+    BASE_URL, Config, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, Policy, Secret,
+    Transport,
 };
 use crate::text::{closest, is_misspelled, is_placeholder};
 use crate::url::{Host, WebUrl};
@@ -71,7 +69,6 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
         settings.apply(url, &mut config)?;
         config.fabric.api_key = key;
     }
-    config.fabric.ca_file = ca_file(settings);
     config.http.token = token(settings, &mut config.warnings)?;
     if !settings.is_for_client() {
         config.http.oauth = oauth(settings)?;
@@ -79,10 +76,6 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
     require_allowed_models(settings, &config.policy)?;
     require_token(settings, &mut config)?;
     Ok(config)
-}
-
-fn ca_file(settings: &FlagsAndEnv<'_>) -> Option<PathBuf> {
-    settings.variable(CERT_FILE).map(PathBuf::from)
 }
 
 /// What people call our variables that do not begin like the others.
@@ -134,16 +127,6 @@ fn bare(name: &str) -> &str {
     name.trim_start_matches(OWN_VARIABLE)
 }
 
-/// The settings of `--connect`.
-pub(super) fn connect(settings: &FlagsAndEnv<'_>, url: String) -> Result<Connect, String> {
-    Ok(Connect {
-        url,
-        // The server, not the client, is warned of a short token.
-        token: token(settings, &mut Vec::new())?,
-        ca_file: ca_file(settings),
-    })
-}
-
 /// All four settings of OAuth, or none.
 fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, String> {
     let issuer = settings.one("oauth-issuer", WebUrl::parse)?;
@@ -157,7 +140,6 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, String> {
                 resource,
                 client_id,
                 client_secret,
-                ca_file: ca_file(settings),
             }))
         }
         (None, None, None, None) => Ok(None),
@@ -198,7 +180,11 @@ fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result
     Err(named(&settings.name("allow-model"), why))
 }
 
-fn token(settings: &FlagsAndEnv<'_>, warnings: &mut Vec<String>) -> Result<Option<Secret>, String> {
+/// The token of the variable, or of the file.
+pub(super) fn token(
+    settings: &FlagsAndEnv<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Secret>, String> {
     let variable = settings.secret(AUTH_TOKEN)?;
     let file_name = settings.name("auth-token-file");
     let file = settings.one("auth-token-file", |file| {

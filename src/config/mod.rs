@@ -158,8 +158,6 @@ pub(crate) struct Connect {
     pub(crate) url: String,
     /// The token to show there: `FABRIC_MCP_AUTH_TOKEN` or `--auth-token-file`. Visible ASCII.
     pub(crate) token: Option<Secret>,
-    /// `SSL_CERT_FILE`.
-    pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// What the operator offers and allows, and what runs get that do not say; enforced by `tools` and `server`.
@@ -279,8 +277,6 @@ pub(crate) struct OAuthSettings {
     pub(crate) client_id: Secret,
     /// `FABRIC_MCP_OAUTH_CLIENT_SECRET`.
     pub(crate) client_secret: Secret,
-    /// `SSL_CERT_FILE`.
-    pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// Interval of the log line about connections that cannot be accepted or are evicted.
@@ -315,9 +311,6 @@ pub(crate) struct Fabric {
     pub(crate) url: String,
     /// `FABRIC_API_KEY`, from the environment only; sent as `X-API-Key`.
     pub(crate) api_key: Option<Secret>,
-    /// PEM file with the certificates to trust instead of the built-in roots: `SSL_CERT_FILE`.
-    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "read for TLS only"))]
-    pub(crate) ca_file: Option<PathBuf>,
     /// Connect timeout: `--connect-timeout`.
     pub(crate) connect_timeout: Duration,
     /// Longest silence of Fabric during a run, including the wait for its headers: `--idle-timeout`.

@@ -125,7 +125,6 @@ pub(crate) fn settings(url: &str) -> config::Fabric {
     config::Fabric {
         url: url.to_owned(),
         api_key: None,
-        ca_file: None,
         connect_timeout: long,
         idle_timeout: long,
         run_timeout: long,

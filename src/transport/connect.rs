@@ -187,8 +187,7 @@ impl Relay {
         settings: &Connect,
         client: impl FnOnce(&Weak<Relay>) -> Arc<P>,
     ) -> Result<Arc<Relay>, String> {
-        let ca_file = settings.ca_file.as_deref();
-        let config = agent::config("--connect", &settings.url, ca_file)?
+        let config = agent::config("--connect", &settings.url)?
             .accept(format!("{JSON}, {STREAM}"))
             .timeout_resolve(Some(OPENING))
             .timeout_connect(Some(OPENING))

@@ -23,7 +23,6 @@ impl OAuthSettings {
             resource: WebUrl::parse("http://localhost:8000/mcp").unwrap(),
             client_id: Secret::new(client_id),
             client_secret: Secret::new(client_secret),
-            ca_file: None,
         }
     }
 }

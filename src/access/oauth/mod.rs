@@ -155,8 +155,7 @@ impl OAuth {
         let secret = percent_encode(settings.client_secret.expose());
         let basic = base64::encode(format!("{id}:{secret}").as_bytes());
         let credentials = Secret::new(format!("Basic {basic}"));
-        let (issuer, ca_file) = (settings.issuer.as_str(), settings.ca_file.as_deref());
-        let config = agent::config("the URL", issuer, ca_file)
+        let config = agent::config("the URL", settings.issuer.as_str())
             .map_err(|why| format!("--oauth-issuer: {why}"))?
             .accept("application/json")
             .build();

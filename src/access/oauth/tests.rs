@@ -723,25 +723,6 @@ fn an_issuer_elsewhere_does_not_lead_here() {
 }
 
 #[test]
-fn a_private_authority_is_read_at_the_start_but_only_for_https() {
-    let start = |issuer: &str| {
-        let settings = OAuthSettings {
-            ca_file: Some("/no/such.pem".into()),
-            ..OAuthSettings::of(issuer, "", "")
-        };
-        OAuth::new(settings).map(drop)
-    };
-    assert_eq!(start("http://localhost"), Ok(()));
-    let why = match cfg!(feature = "tls") {
-        true => {
-            "SSL_CERT_FILE: no such file: \"/no/such.pem\"; give a PEM file with the certificates to trust"
-        }
-        false => "the URL is https, but this build has no TLS: use http, or build with `tls`",
-    };
-    assert_eq!(start("https://h"), Err(format!("--oauth-issuer: {why}")));
-}
-
-#[test]
 fn metadata_is_looked_for_in_this_order() {
     for path in ["", "/"] {
         let fake = Fake::bare();

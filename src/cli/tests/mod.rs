@@ -156,7 +156,6 @@ fn values_become_what_they_mean() {
             ),
             ("FABRIC_MCP_ALLOWED_HOST", "MCP.example.com,::1,[::1]:8443"),
             ("FABRIC_API_KEY", "k-1"),
-            ("SSL_CERT_FILE", "/ca.pem"),
             ("FABRIC_MCP_AUTH_TOKEN_FILE", "token"),
         ],
     );
@@ -175,7 +174,6 @@ fn values_become_what_they_mean() {
     let hosts: Vec<_> = hosts.map(ToString::to_string).collect();
     assert_eq!(hosts, ["mcp.example.com", "[::1]", "[::1]:8443"]);
     assert_eq!(c.fabric.api_key.unwrap().expose(), "k-1");
-    assert_eq!(c.fabric.ca_file.unwrap(), Path::new("/ca.pem"));
     assert_eq!(c.fabric.connect_timeout, Duration::from_millis(1500));
     assert_eq!(c.http.token.unwrap().expose(), "0123456789abcdef");
     assert!(c.warnings.is_empty());

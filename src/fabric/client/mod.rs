@@ -121,8 +121,7 @@ impl Client {
         let lookups = Lookups::new();
         let agent = |most_idle, input| {
             let url = format!("{}/", settings.url);
-            let ca_file = settings.ca_file.as_deref();
-            let config = agent::config("FABRIC_BASE_URL", &url, ca_file)?
+            let config = agent::config("FABRIC_BASE_URL", &url)?
                 .input_buffer_size(BUFFER)
                 .output_buffer_size(BUFFER)
                 .max_response_header_size(BUFFER - 1)

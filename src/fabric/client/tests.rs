@@ -16,38 +16,6 @@ fn invalid_settings_are_start_up_errors_that_name_the_variable() {
     assert!(is_so, "{error}");
 }
 
-#[cfg(feature = "tls")]
-#[test]
-fn a_private_authority_is_read_at_the_start_but_only_for_https() {
-    let file = std::env::temp_dir().join(format!("fabric-mcp-{}.pem", std::process::id()));
-    let with = |url: &str, file: &std::path::PathBuf| {
-        Client::new(&config::Fabric {
-            ca_file: Some(file.clone()),
-            ..settings(url)
-        })
-        .map(|_| ())
-    };
-    let missing = std::path::PathBuf::from("/no/such/file.pem");
-    assert_eq!(with("http://h", &missing), Ok(()));
-    let expected = "SSL_CERT_FILE: no such file: \"/no/such/file.pem\"; give a PEM file with the certificates to trust";
-    assert_eq!(with("https://h", &missing).unwrap_err(), expected);
-    std::fs::write(&file, "no certificate").unwrap();
-    let empty = with("https://h", &file);
-    std::fs::write(
-        &file,
-        "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
-    )
-    .unwrap();
-    let broken = with("https://h", &file);
-    std::fs::remove_file(&file).unwrap();
-    assert!(
-        empty
-            .unwrap_err()
-            .starts_with("SSL_CERT_FILE: there is no certificate in ")
-    );
-    assert!(broken.unwrap_err().starts_with("SSL_CERT_FILE: "));
-}
-
 #[cfg(not(feature = "tls"))]
 #[test]
 fn https_needs_a_build_with_tls() {
