@@ -59,8 +59,7 @@ fn title() -> String {
 
 fn full() -> String {
     let (title, topics) = (title(), topic_names(", "));
-    let flags = SECTIONS.map(flags_of).concat();
-    let variables = list(VARIABLES.iter().copied());
+    let (flags, variables) = (SECTIONS.map(section).concat(), variables());
     format!(
         "{title}\n{HEAD}{flags}\nVariables without a flag:\n{variables}\n\n{PRECEDENCE}\n\n\
          More: fabric-mcp --help TOPIC, where TOPIC is one of {topics}."
@@ -73,13 +72,23 @@ pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty
     a switch on with true.";
 
 fn about(topic: &Topic) -> String {
-    let flags = topic.section.map(flags_of).unwrap_or_default();
+    let flags = topic.section.map(section).unwrap_or_default();
     format!("{}\n\n{}{flags}", topic.title(), topic.text())
 }
 
-fn flags_of(section: &str) -> String {
+fn section(section: &str) -> String {
+    format!("\n{section}:\n{}\n", flags_of(section))
+}
+
+/// The flags of a section.
+pub(crate) fn flags_of(section: &str) -> String {
     let flags = FLAGS.iter().filter(|flag| flag.section == section);
-    format!("\n{section}:\n{}\n", list(flags.map(entry)))
+    list(flags.map(entry))
+}
+
+/// The variables that have no flag.
+pub(crate) fn variables() -> String {
+    list(VARIABLES.iter().copied())
 }
 
 /// How a flag is written, and what it does.

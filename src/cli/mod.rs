@@ -31,7 +31,7 @@ use crate::os::files;
 use crate::text::hint;
 use parse::{FlagsAndEnv, unexpected_word};
 
-pub(crate) use help::PRECEDENCE;
+pub(crate) use help::{PRECEDENCE, flags_of, variables};
 pub(crate) use launch::START;
 
 /// What the program is asked to do.

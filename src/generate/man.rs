@@ -1,10 +1,8 @@
 //! The manual page, in the macros of man(7).
 
-use std::fmt::Write;
-
 use super::filled;
 use crate::cli;
-use crate::cli::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
+use crate::cli::flags::SECTIONS;
 use crate::cli::topics::TOPICS;
 
 /// The crates in the released programs, one a line: name, version and licence.
@@ -16,9 +14,11 @@ const TEXT: &str = include_str!("man.roff");
 /// The page for section 1.
 pub(super) fn page() -> String {
     let options = SECTIONS.map(|section| {
-        let flags = FLAGS.iter().filter(|flag| flag.section == section);
-        let flags: String = flags.map(option).collect();
-        format!(".SS {}\n{flags}", escaped(section))
+        format!(
+            ".SS {}\n{}",
+            escaped(section),
+            part(&cli::flags_of(section))
+        )
     });
     let topics = TOPICS.iter().map(|topic| {
         let parts = topic.text();
@@ -27,8 +27,6 @@ pub(super) fn page() -> String {
         let parts = parts.trim_start_matches(".PP\n");
         format!(".SH {}\n{parts}", topic.title().to_ascii_uppercase())
     });
-    let variables = VARIABLES.iter();
-    let variables = variables.map(|(name, help)| term(name, &format!("{help}.")));
     let crates = CRATES.lines().map(|line| format!(".br\n{}", text(line)));
     let crates: String = crates.collect();
     let holes = [
@@ -36,7 +34,7 @@ pub(super) fn page() -> String {
         ("@PRECEDENCE@", &text(cli::PRECEDENCE)),
         ("@OPTIONS@", &options.concat()),
         ("@TOPICS@", &topics.collect::<String>()),
-        ("@VARIABLES@", &variables.collect::<String>()),
+        ("@VARIABLES@", &part(&cli::variables())),
         ("@CRATES@", crates.trim_end()),
     ];
     filled(TEXT, &holes)
@@ -50,18 +48,14 @@ fn text(text: &str) -> String {
     format!("{guard}{}\n", escaped(text))
 }
 
-/// A word and what it means.
-fn term(term: &str, meaning: &str) -> String {
-    format!(".TP\n.B {}\n{}", escaped(term), text(meaning))
-}
-
-/// A part of a topic, which is told by its indentation.
+/// A part of the help, which is told by its indentation.
 fn part(part: &str) -> String {
     let lines = part.lines().map(|line| match line.strip_prefix("    ") {
         Some(rest) if !part.starts_with("    ") => text(rest.trim_start()),
         Some(rest) => text(rest),
         None => match line.strip_prefix("  ") {
-            Some(term) => format!(".TP\n.B {}\n", escaped(term)),
+            // A variable of the same meaning is not bold.
+            Some(term) => format!(".TP\n.B {}\n", escaped(term).replacen(" [", "\\fR [", 1)),
             None => text(line),
         },
     });
@@ -71,27 +65,6 @@ fn part(part: &str) -> String {
         [b' ', ..] => lines,
         _ => format!(".PP\n{lines}"),
     }
-}
-
-fn option(flag: &Flag) -> String {
-    let names = flag.dashed().into_iter();
-    let names = names.map(|name| format!("\\fB{}\\fR", escaped(&name)));
-    let mut tag = names.collect::<Vec<_>>().join(", ");
-    if !flag.placeholder.is_empty() {
-        let blank = if flag.takes_value() { " " } else { "" };
-        let _ = write!(tag, "{blank}\\fI{}\\fR", escaped(flag.placeholder));
-    }
-    let mut help = format!("{}.", flag.help);
-    if flag.is_repeated {
-        help.push_str(" Can be repeated.");
-    }
-    if !flag.default.is_empty() {
-        let _ = write!(help, " Default: {}.", flag.default);
-    }
-    if let Some(name) = flag.env() {
-        let _ = write!(help, " Variable: {name}.");
-    }
-    format!(".TP\n{tag}\n{}", text(&help))
 }
 
 /// Escapes text for roff. Hyphens become minus signs and tildes stay what they are, so that commands can be copied.
@@ -150,9 +123,9 @@ mod tests {
         let page = page();
         assert!(page.is_ascii());
         for entry in [
-            ".TP\n\\fB\\-\\-path\\fR, \\fB\\-\\-mcp\\-path\\fR \\fIPATH\\fR\nPath of the MCP \
-             endpoint (http and sse). Default: /mcp, on sse /sse. Variable: FABRIC_MCP_PATH.\n",
-            ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint help: \\-h in short, \\-\\-help in full, \\-\\-help TOPIC on one thing.\n",
+            ".TP\n.B \\-\\-path, \\-\\-mcp\\-path PATH\\fR [FABRIC_MCP_PATH]\nPath of the MCP \
+             endpoint (http and sse) [default: /mcp, on sse /sse]\n",
+            ".TP\n.B \\-h, \\-\\-help\nPrint help: \\-h in short, \\-\\-help in full, \\-\\-help TOPIC on one thing\n",
             ".TP\n.B SSL_CERT_FILE\n",
             ".SH EXIT STATUS\n",
         ] {
