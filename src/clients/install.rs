@@ -424,8 +424,8 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
         for (name, theirs) in theirs.as_object().into_iter().flatten() {
             let stays = match values.get(name) {
                 Some(ours) => is_place(ours) && !is_place(theirs),
-                // Our variables follow the settings.
-                None => !name.starts_with("FABRIC") && name != CERT_FILE,
+                // What --install writes follows the settings.
+                None => !is_written(name),
             };
             if stays {
                 values.insert(name.clone(), theirs.clone());
@@ -433,6 +433,11 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
         }
     }
     entry
+}
+
+/// Whether --install writes a variable of this name.
+fn is_written(name: &str) -> bool {
+    [BASE_URL, CERT_FILE, API_KEY, AUTH_TOKEN].contains(&name) || name.starts_with(MODEL_VARIABLE)
 }
 
 /// Whether a value does not come from the user: it is still to be filled in, or is our reference to a variable.
@@ -470,8 +475,7 @@ fn masked(entry: Option<&Value>, made: Option<&Value>) -> Option<Value> {
         let values = shown.get_mut(group).and_then(Value::as_object_mut);
         for (name, value) in values.into_iter().flatten() {
             let same = made.and_then(|made| made.get(group)?.get(name)) == Some(value);
-            let is_public =
-                [BASE_URL, CERT_FILE].contains(&name.as_str()) || name.starts_with(MODEL_VARIABLE);
+            let is_public = is_written(name) && ![API_KEY, AUTH_TOKEN].contains(&&**name);
             let has_password = value.as_str().is_none_or(|text| text.contains('@'));
             if !same && !is_place(value) && (!is_public || has_password) {
                 *value = "…".into();

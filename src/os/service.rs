@@ -3,7 +3,7 @@
 //! In scope: the states this program reports, and whether it lives. Without the variable nothing is sent. Not in scope:
 //! signals.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
@@ -44,17 +44,18 @@ pub(crate) fn ready(address: SocketAddr) {
     spawn("watchdog", "the watchdog has no thread", watch);
 }
 
-/// Asks the server that was started on this machine with this `--host` and `--port` whether it is up. Asks at the
-/// loopback address of the same family, and never on another machine.
+/// Asks the server that was started on this machine with this `--host` and `--port` whether it is up: at that address, or
+/// at the loopback address of the same family if it means all addresses or is none of this machine.
 ///
 /// # Errors
 /// The server does not answer, or not within [`HEALTHCHECK`]: why, and what to do.
 pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
-    let ip = match host.parse() {
-        Ok(IpAddr::V6(_)) => IpAddr::from(Ipv6Addr::LOCALHOST),
-        _ => Ipv4Addr::LOCALHOST.into(),
+    let address = match host.parse::<IpAddr>() {
+        // An address of this machine can be bound here.
+        Ok(ip) if UdpSocket::bind((ip, 0)).is_ok() => reachable((ip, port).into()),
+        Ok(IpAddr::V6(_)) => (Ipv6Addr::LOCALHOST, port).into(),
+        _ => (Ipv4Addr::LOCALHOST, port).into(),
     };
-    let address = SocketAddr::new(ip, port);
     ask(address, HEALTHCHECK).map_err(|error| {
         format!(
             "--healthcheck: the server at http://{address}/healthz {error}; start one with \

@@ -547,7 +547,8 @@ fn what_the_user_added_to_the_entry_stays() {
     let added = "\"fabric\": {\n      \"disabled\": true,\n      \"autoApprove\": [\"a\", 1],";
     let text = home.read(".cursor/mcp.json");
     let text = text.replace("\"fabric\": {", added);
-    let with_variable = text.replace("\"env\": {", "\"env\": {\"HTTPS_PROXY\": \"http://p:1\",");
+    let variables = r#""env": {"HTTPS_PROXY": "http://p:1", "FABRIC_MCP_DEFAULT_MODEL": "m","#;
+    let with_variable = text.replace("\"env\": {", variables);
     assert_ne!(text, with_variable);
     home.write(".cursor/mcp.json", &with_variable);
     let finished = home.run(["--install", "cursor"]);

@@ -57,6 +57,15 @@ fn a_healthcheck_asks_this_machine_and_nobody_else() {
         assert_eq!(check.stderr.lines().count(), usize::from(!said.is_empty()));
         assert_eq!(check.stdout, "");
     }
+    // Here all of 127.0.0.0/8 is this machine.
+    if cfg!(target_os = "linux") {
+        let server = HttpServer::start(Program::with(&fabric).flags("--host 127.0.0.2"));
+        let flags = format!(
+            "--healthcheck --host 127.0.0.2 --port {}",
+            server.address.port()
+        );
+        Program::new([]).flags(&flags).run(DEADLINE).expect_code(0);
+    }
 }
 
 #[test]
