@@ -104,16 +104,7 @@ const SIGNS_IN: &str = "Callers sign in to this server (OAuth): the entry has no
     this again.\n";
 
 /// Shown when the program is started by hand in a terminal.
-const TYPED: &str = "\
-fabric-mcp: this is a server, and waits for a client to speak MCP on stdin.
-Clients start it themselves. What you may want to type instead:
-  fabric-mcp --demo --check      see it work without any Fabric
-  fabric-mcp --check             test the connection to your Fabric
-  fabric-mcp --install CLIENT    add it to your assistant or editor
-  fabric-mcp --transport http    serve clients over HTTP, on --port
-  fabric-mcp -h                  more; Ctrl-C ends this
-
-";
+const TYPED: &str = include_str!("cli/typed.txt");
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1).peekable();

@@ -4,48 +4,32 @@ use std::path::Path;
 
 use super::filled;
 
-/// Of the unit and of the template, whose instance is the port.
+/// Of the unit and of the template, whose instance is the port. A line that begins with `@UNIT@` or `@TEMPLATE@` is of one
+/// of them, and one with `@HIDDEN@` of what starts a program that the unit hides.
 const TEXT: &str = include_str!("fabric-mcp.service");
-
 /// The folders that `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
-
-/// What a unit says about a program in one of them.
-const IS_HIDDEN: &str = "\
-# Below, ProtectHome= hides this program: install it elsewhere, for example by
-#   install -m 755 fabric-mcp /usr/local/bin/
-# and generate this again with /usr/local/bin/fabric-mcp as the last argument.
-";
-
-/// What the template has besides.
-const OF_INSTANCE: &str = "\
-# Settings of one instance win over those of all.
-EnvironmentFile=-/etc/fabric-mcp/%i.env
-";
 
 /// The unit that starts `program`, or the template of units, whose instance is the port.
 ///
 /// # Errors
 /// A path that systemd refuses.
 pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> {
-    let (about, [on, port, settings]) = match is_template {
-        false => ("# fabric-mcp on http://127.0.0.1:8000/mcp.", [""; 3]),
-        true => (
-            "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.",
-            [" on port %i", " --port %i", OF_INSTANCE],
-        ),
-    };
     let command = command(program)?;
     let is_hidden = HIDDEN.iter().any(|folder| program.starts_with(folder));
-    let holes = [
-        ("@ABOUT@", about),
-        ("@HIDDEN@", if is_hidden { IS_HIDDEN } else { "" }),
-        ("@ON@", on),
-        ("@PORT@", port),
-        ("@INSTANCE@", settings),
-        ("@PROGRAM@", &*command),
+    let marks = [
+        ("@UNIT@", !is_template),
+        ("@TEMPLATE@", is_template),
+        ("@HIDDEN@", is_hidden),
     ];
-    Ok(filled(TEXT, &holes))
+    let is_of = |line: &&str| {
+        marks
+            .iter()
+            .all(|(mark, on)| *on || !line.starts_with(mark))
+    };
+    let text: String = TEXT.split_inclusive('\n').filter(is_of).collect();
+    let text = filled(&text, &marks.map(|(mark, _)| (mark, "")));
+    Ok(filled(&text, &[("@PROGRAM@", &command)]))
 }
 
 /// A path as `ExecStart=` takes it. systemd runs no program whose path has a quote, a backslash or a control character,
