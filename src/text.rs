@@ -125,6 +125,29 @@ pub(crate) fn is_placeholder(secret: &str) -> bool {
         || lower.starts_with("your-")
 }
 
+/// A text with these holes filled; what fills them has none.
+pub(crate) fn filled(text: &str, holes: &[(&str, &str)]) -> String {
+    let found = holes.iter();
+    let found = found.filter_map(|(hole, value)| Some((text.split_once(hole)?, *value)));
+    match found.min_by_key(|((before, _), _)| before.len()) {
+        Some(((before, after), value)) => [before, value, &filled(after, holes)].concat(),
+        None => text.to_owned(),
+    }
+}
+
+/// A text without the lines that begin with a mark that is off, and without these marks.
+pub(crate) fn kept(text: &str, marks: &[(&str, bool)]) -> String {
+    let lines = text.split_inclusive('\n').filter_map(|line| {
+        marks
+            .iter()
+            .try_fold(line, |line, (mark, is_on)| match line.strip_prefix(mark) {
+                Some(rest) => is_on.then_some(rest),
+                None => Some(line),
+            })
+    });
+    lines.collect()
+}
+
 /// `A, B or C`.
 pub(crate) fn either(names: &[&str]) -> String {
     match names {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::config::AUTH_TOKEN;
+use crate::text::{filled, kept};
 
-use super::layout::{quoted, text};
+use super::layout::{self, quoted};
 use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, Variable};
 
 /// Where `--transport http` listens by default.
@@ -18,23 +19,50 @@ impl McpClient {
         match self.format {
             Format::Json(key) | Format::Dialog(key, _) => {
                 let file = json!({key: {NAME: self.entry(program, launch)}});
-                format!("{}\n", text(&file, Some("  "), "\n"))
+                format!("{}\n", layout::text(&file, Some("  "), "\n"))
             }
-            Format::Toml => toml(program, launch),
-            Format::Yaml => self.yaml(program, launch),
-            Format::Steps(text, _) => {
-                let (url, has_token) = match launch {
-                    Launch::Url { url, token, .. } => (url.as_str(), *token),
-                    Launch::Program { .. } => (HERE, true),
-                };
-                let lines = text.split_inclusive('\n');
-                let is_of_token =
-                    |line: &str| line.contains("@TOKEN@") || line.ends_with("headers:\n");
-                let lines = lines.filter(|line| has_token || !is_of_token(line));
-                let text = lines.collect::<String>().replace("@URL@", url);
-                text.replace("@TOKEN@", &self.authorization())
-            }
+            Format::Text(text) | Format::Steps(text, _) => self.text(text, program, launch),
         }
+    }
+
+    /// One of the texts beside this file, for this launch.
+    fn text(&self, text: &str, program: &str, launch: &Launch) -> String {
+        let (args, env, url, has_token) = match launch {
+            Launch::Program { args, env } => (&args[..], &env[..], HERE, true),
+            Launch::Url { url, token, .. } => (&[][..], &[][..], url.as_str(), *token),
+        };
+        let is_url = matches!(launch, Launch::Url { .. });
+        let secrets = forwarded(env);
+        let values = env.iter();
+        let values = values.filter_map(|(name, value)| Some((&**name, quoted(value.as_ref()?))));
+        let values = Vec::from_iter(values);
+        let marks = [
+            ("@IF_URL@", is_url),
+            ("@IF_PROGRAM@", !is_url),
+            ("@IF_TOKEN@", has_token),
+            ("@IF_SECRETS@", !secrets.is_empty()),
+            ("@IF_VALUES@", !values.is_empty()),
+            ("@IF_NONE@", values.is_empty()),
+        ];
+        let holes = [
+            ("@TIMEOUT@", &*self.limit.to_string()),
+            ("@PROGRAM@", &quoted(program)),
+            ("@ARGS@", &list(args)),
+            ("@URL@", url),
+            ("@SECRETS@", &list(&secrets)),
+            ("@AUTHORIZATION@", &self.authorization()),
+        ];
+        let text = kept(text, &marks);
+        let lines = text
+            .split_inclusive('\n')
+            .map(|line| match line.contains("@NAME@") {
+                true => values
+                    .iter()
+                    .map(|(name, value)| filled(line, &[("@NAME@", name), ("@VALUE@", value)]))
+                    .collect(),
+                false => filled(line, &holes),
+            });
+        lines.collect()
     }
 
     /// The entry for clients that take JSON.
@@ -92,36 +120,6 @@ impl McpClient {
         format!("Bearer {}", token.as_deref().unwrap_or(TOKEN_PLACEHOLDER))
     }
 
-    /// For Goose's `config.yaml`.
-    fn yaml(&self, program: &str, launch: &Launch) -> String {
-        match launch {
-            Launch::Url { url, token, .. } => {
-                let text = format!(
-                    include_str!("goose-url.yaml"),
-                    timeout = self.limit,
-                    url = quoted(url),
-                    token = quoted(AUTH_TOKEN),
-                    authorization = quoted(&self.authorization()),
-                );
-                let open = text.find("    env_keys").filter(|_| !token);
-                text[..open.unwrap_or(text.len())].to_owned()
-            }
-            Launch::Program { args, env } => {
-                let variables = written(env);
-                let lines = variables.map(|(name, value)| format!("\n      {name}: {value}"));
-                let lines: String = lines.collect();
-                format!(
-                    include_str!("goose.yaml"),
-                    timeout = self.limit,
-                    program = quoted(program),
-                    args = list(args),
-                    forwarded = list(&forwarded(env)),
-                    variables = if lines.is_empty() { " {}" } else { &lines },
-                )
-            }
-        }
-    }
-
     /// The command that adds the server, in one line for the shell of `system`.
     ///
     /// # Errors
@@ -161,7 +159,7 @@ impl McpClient {
             ("TRANSPORT", _) => vec!["http".to_owned()],
             ("HEADER", _) => vec![format!("Authorization: {}", self.authorization())],
             ("JSON", _) => {
-                let entry = text(&self.entry(program, launch), None, "");
+                let entry = layout::text(&self.entry(program, launch), None, "");
                 vec![entry.replacen('{', &format!("{{\"name\": \"{NAME}\", "), 1)]
             }
             _ => vec![word.to_owned()],
@@ -171,46 +169,14 @@ impl McpClient {
     }
 }
 
-/// For Codex's `config.toml`.
-fn toml(program: &str, launch: &Launch) -> String {
-    let table = format!("[mcp_servers.{NAME}]\n");
-    match launch {
-        Launch::Url { url, token, .. } => {
-            let variable = format!("bearer_token_env_var = {}\n", quoted(AUTH_TOKEN));
-            let variable = if *token { variable.as_str() } else { "" };
-            format!("{table}url = {}\n{variable}", quoted(url))
-        }
-        Launch::Program { args, env } => {
-            let (program, args) = (quoted(program), list(args));
-            let mut text = format!("{table}command = {program}\nargs = {args}\n");
-            let forwarded = forwarded(env);
-            if !forwarded.is_empty() {
-                text.push_str(&format!("env_vars = {}\n", list(&forwarded)));
-            }
-            let variables = written(env).map(|(name, value)| format!("{name} = {value}\n"));
-            let variables: String = variables.collect();
-            if !variables.is_empty() {
-                text.push_str(&format!("\n[mcp_servers.{NAME}.env]\n{variables}"));
-            }
-            text
-        }
-    }
-}
-
 /// The variables that TOML and YAML have the client pass on.
 fn forwarded(env: &[Variable]) -> Vec<String> {
     let secrets = env.iter().filter(|(_, value)| value.is_none());
     secrets.map(|(name, _)| name.clone()).collect()
 }
 
-/// The variables that TOML and YAML have with their values.
-fn written(env: &[Variable]) -> impl Iterator<Item = (&str, String)> {
-    let values = env.iter();
-    values.filter_map(|(name, value)| Some((name.as_str(), quoted(value.as_ref()?))))
-}
-
 fn list(items: &[String]) -> String {
-    text(&Value::from(items), None, "")
+    layout::text(&Value::from(items), None, "")
 }
 
 /// Quotes a word for a POSIX shell or for Windows.
@@ -332,7 +298,7 @@ mod tests {
                     let expected = format!(
                         "{{{head}: \"https://mcp.example.com/x\", \"headers\": {authorization}}}"
                     );
-                    assert_eq!(text(&entry, None, ""), expected, "{name}");
+                    assert_eq!(layout::text(&entry, None, ""), expected, "{name}");
                 }
             }
         }
@@ -342,7 +308,7 @@ mod tests {
     fn opencode_gets_one_list_of_words() {
         let entry = client("opencode").entry("/opt/f", &program(None));
         assert_eq!(
-            text(&entry, None, ""),
+            layout::text(&entry, None, ""),
             "{\"type\": \"local\", \"command\": [\"/opt/f\", \"--max-runs\", \"3\"], \
              \"environment\": {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \
              \"{env:FABRIC_API_KEY}\"}}"

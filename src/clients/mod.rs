@@ -69,13 +69,11 @@ pub(crate) struct McpClient {
 pub(crate) enum Format {
     /// JSON, possibly with comments: an object of servers under this key.
     Json(&'static str),
-    /// Codex's.
-    Toml,
-    /// Goose's.
-    Yaml,
+    /// This text, with holes.
+    Text(&'static str),
     /// A dialog that takes JSON, with servers under this key, and where it is.
     Dialog(&'static str, &'static str),
-    /// What to fill in where, of a client that only connects over HTTP.
+    /// A text of what to fill in, with holes, and where, of a client that only connects over HTTP.
     Steps(&'static str, &'static str),
 }
 
@@ -153,7 +151,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .urls(TYPED)
         .then("see it in Continue's agent mode, under tools"),
     client("codex", "Codex")
-        .format(Format::Toml)
+        .format(Format::Text(include_str!("codex.toml")))
         .reads("CODEX_HOME/config.toml")
         .urls(&[("", "url")])
         .commands(&[
@@ -182,7 +180,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .waits(60, "not known, assumed to be 60 s")
         .then("press Apply in the same dialog"),
     client("goose", "Goose")
-        .format(Format::Yaml)
+        .format(Format::Text(include_str!("goose.yaml")))
         .reads("XDG_CONFIG_HOME/goose/config.yaml")
         .on_windows("APPDATA/Block/goose/config/config.yaml")
         // It had it once.
@@ -247,14 +245,14 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .then("see it in Warp's settings, under Agents, MCP servers"),
     client("open-webui", "Open WebUI")
         .format(Format::Steps(
-            "Type: MCP (Streamable HTTP)\nURL: @URL@\nAuth: @TOKEN@\nID and name: fabric\n",
+            include_str!("open-webui.txt"),
             "Admin Panel, Settings, External Tools, +",
         ))
         .urls(&[("", "url")])
         .then("save it, start fabric-mcp --transport http, and switch it on among a chat's tools"),
     client("librechat", "LibreChat")
         .format(Format::Steps(
-            "mcpServers:\n  fabric:\n    type: streamable-http\n    url: \"@URL@\"\n    headers:\n      Authorization: \"@TOKEN@\"\n    timeout: 300000\n",
+            include_str!("librechat.yaml"),
             "librechat.yaml",
         ))
         .urls(&[("", "url")])

@@ -1,10 +1,10 @@
 //! Completions for bash, zsh and fish: flags, fixed values, clients, and topics after `--help`.
 
-use super::filled;
 use crate::access::Role;
 use crate::cli::flags::{FLAGS, Flag};
 use crate::cli::topics::topic_names;
 use crate::clients;
+use crate::text::filled;
 use crate::tools::TOOLS;
 
 /// The completion of this shell: `bash` 3.2 and later, with or without the package bash-completion, `zsh`'s own system,

@@ -1,9 +1,9 @@
 //! The manual page, in the macros of man(7).
 
-use super::filled;
 use crate::cli;
 use crate::cli::flags::SECTIONS;
 use crate::cli::topics::TOPICS;
+use crate::text::filled;
 
 /// The crates in the released programs, one a line: name, version and licence.
 const CRATES: &str = include_str!("crates.txt");

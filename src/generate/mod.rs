@@ -20,13 +20,7 @@ use crate::cli::Generate;
 use crate::clients::{self, CLIENTS};
 use crate::config::{AUTH_TOKEN, Env};
 use crate::os::files::create_private;
-
-/// A text with its holes filled, one after the other: the value of the last cannot have any.
-fn filled(text: &str, holes: &[(&str, &str)]) -> String {
-    holes.iter().fold(text.to_owned(), |text, (hole, value)| {
-        text.replace(hole, value)
-    })
-}
+use crate::text::filled;
 
 /// The whole file, ended by a newline, and a hint on where to save it, which is not part of it. `program` is the path of
 /// this program.

@@ -11,13 +11,12 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::filled;
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Cause, Error, Kind, Name, Names, Observer, Unobserved, not_found};
 use crate::os::files::{self, open_plain};
 use crate::search::kebab;
 use crate::server::{Server, Skills};
-use crate::text::{counted, shown, unusable};
+use crate::text::{counted, filled, shown, unusable};
 
 /// The skill of all patterns. The parts of its index: the first words of the patterns' names, and a title.
 const SKILL: &str = include_str!("skill.md");

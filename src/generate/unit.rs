@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::filled;
+use crate::text::{filled, kept};
 
 /// Of the unit and of the template, whose instance is the port. A line that begins with `@UNIT@` or `@TEMPLATE@` is of one
 /// of them, and one with `@HIDDEN@` of what starts a program that the unit hides.
@@ -22,14 +22,7 @@ pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> 
         ("@TEMPLATE@", is_template),
         ("@HIDDEN@", is_hidden),
     ];
-    let is_of = |line: &&str| {
-        marks
-            .iter()
-            .all(|(mark, on)| *on || !line.starts_with(mark))
-    };
-    let text: String = TEXT.split_inclusive('\n').filter(is_of).collect();
-    let text = filled(&text, &marks.map(|(mark, _)| (mark, "")));
-    Ok(filled(&text, &[("@PROGRAM@", &command)]))
+    Ok(filled(&kept(TEXT, &marks), &[("@PROGRAM@", &command)]))
 }
 
 /// A path as `ExecStart=` takes it. systemd runs no program whose path has a quote, a backslash or a control character,
