@@ -34,7 +34,7 @@ use simple_logger::SimpleLogger;
 
 use crate::config::WORKER_STACK;
 use crate::error::{Error, Kind};
-use crate::sync::{self, lock};
+use crate::sync::{self, Finally, lock};
 use crate::text::{is_unprintable, prefix};
 use crate::time;
 
@@ -199,36 +199,22 @@ fn printable(text: &str) -> String {
 }
 
 /// Until the guard is dropped, a panic of this thread is logged with this request id.
-pub(crate) fn request_scope(id: &str) -> Scope {
-    Scope::enter(&REQUEST, Some(id.to_owned()))
+pub(crate) fn request_scope(id: &str) -> Finally<impl FnMut() + use<>> {
+    scope(&REQUEST, Some(id.to_owned()))
 }
 
 /// Adds `caller=name` to each log line of this thread until the guard is dropped, or leaves it out, for events that the
 /// caller did not cause.
-pub(crate) fn caller_scope(name: Option<String>) -> Scope {
-    Scope::enter(&CALLER, name)
+pub(crate) fn caller_scope(name: Option<String>) -> Finally<impl FnMut()> {
+    scope(&CALLER, name)
 }
 
 type ThreadLocal = LocalKey<RefCell<Option<String>>>;
 
 /// A value of this thread until the guard is dropped, on the same thread; then the one before.
-#[must_use = "the scope ends when this is dropped"]
-pub(crate) struct Scope {
-    value: &'static ThreadLocal,
-    before: Option<String>,
-}
-
-impl Scope {
-    fn enter(value: &'static ThreadLocal, now: Option<String>) -> Scope {
-        let before = value.replace(now);
-        Scope { value, before }
-    }
-}
-
-impl Drop for Scope {
-    fn drop(&mut self) {
-        self.value.set(self.before.take());
-    }
+fn scope(value: &'static ThreadLocal, now: Option<String>) -> Finally<impl FnMut()> {
+    let mut before = value.replace(now);
+    Finally(move || value.set(before.take()))
 }
 
 thread_local! {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::percent::percent_encode_but;
-use crate::logging::{self, Scope};
+use crate::logging;
+use crate::sync::Finally;
 use crate::table::table;
 use crate::url::network;
 
@@ -104,7 +105,7 @@ impl Identity {
     }
 
     /// Adds the caller to this thread's log lines until the guard is dropped. Does nothing where there is only one caller.
-    pub(crate) fn log_scope(&self) -> Option<Scope> {
+    pub(crate) fn log_scope(&self) -> Option<Finally<impl FnMut() + use<>>> {
         (*self != Identity::Local).then(|| logging::caller_scope(Some(self.name())))
     }
 }
