@@ -160,10 +160,10 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         }
         Command::Generate(what) => generate(&what),
         Command::Install(mut asked, offers) => {
-            let (program, env) = (program()?, |name: &str| std::env::var_os(name));
+            let program = program()?;
             let launch = asked.launch.as_mut();
             let why = launch.and_then(|launch| which_fabric(launch, offers));
-            install::run(asked, &program, &env, why.unwrap_or_default()).map_err(ExitReason::failed)
+            install::run(asked, &program, why.unwrap_or_default()).map_err(ExitReason::failed)
         }
         Command::Skills(what, dir, names, mut config) => {
             // Tells what is left out.
@@ -210,7 +210,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
             let (server, config, _demo) = assemble(*config)?;
             let access = access(&config, &server.backend.accounts).map_err(ExitReason::usage)?;
-            let good = check::run(&server, &config, &access, &mut io::stdout());
+            let good = check::run(&server, &config, &access);
             good.or_else(ExitReason::unwritable)
         }
         Command::Here(Task::Serve, config) => {
@@ -294,7 +294,6 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
 
 /// Prints the file to stdout and, if stderr is a terminal, where to save it.
 fn generate(what: &Generate) -> Result<bool, ExitReason> {
-    let env = |name: &str| std::env::var_os(name);
     // The others work where the path cannot be found, as without /proc.
     let program = match what {
         Generate::File("systemd-unit" | "systemd-template", None)
@@ -302,7 +301,7 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
         | Generate::ClientCommand(..) => program()?,
         _ => String::new(),
     };
-    let (text, hint) = generate::generate(what, &program, &env).map_err(ExitReason::usage)?;
+    let (text, hint) = generate::generate(what, &program).map_err(ExitReason::usage)?;
     let good = print(&text)?;
     if let Generate::Token(_, token) = what {
         // Alone on its line, for scripts. Fails if stderr is closed.

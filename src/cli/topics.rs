@@ -69,8 +69,7 @@ impl Topic {
     /// What follows the title, with the values of this build: paragraphs, lines to be copied, which are indented by 4, and
     /// terms, indented by 2, with what they mean, indented by 10.
     pub(crate) fn text(&self) -> String {
-        let text = self.text.replace('\r', "");
-        filled(text.split_once("\n\n").map_or("", |(_, text)| text))
+        filled(self.text.split_once("\n\n").map_or("", |(_, text)| text))
     }
 }
 

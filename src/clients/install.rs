@@ -18,7 +18,7 @@ use crate::url::{self, Authority};
 use super::file::{self, ClientFile};
 use super::jsonc::Document;
 use super::layout::{self, KEYS, member};
-use super::{Env, Format, Launch, McpClient, NAME, PROGRAM, TOKEN_PLACEHOLDER, located};
+use super::{Format, Launch, McpClient, NAME, OWN, PROGRAM, TOKEN_PLACEHOLDER, located};
 
 /// How long a check of the entry may take.
 const CHECK: Duration = Duration::from_secs(2);
@@ -44,17 +44,12 @@ pub(crate) struct Installation {
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
-pub(crate) fn run(
-    mut asked: Installation,
-    program: &str,
-    env: Env<'_>,
-    why: String,
-) -> Result<bool, String> {
+pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result<bool, String> {
     let client = asked.client;
     let Format::Json(key) = client.format else {
-        return by_hand(asked, program, env, why);
+        return by_hand(asked, program, why);
     };
-    let path = client.file(OS, env).ok_or(
+    let path = client.file(OS, OWN).ok_or(
         "the variable HOME (on Windows USERPROFILE and APPDATA) is not set, so it is not \
             known where the file is",
     )?;
@@ -70,15 +65,14 @@ pub(crate) fn run(
     let made = made.map(|launch| client.entry(program, launch));
     let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
     let ours = own.filter(|own| is_ours(own));
-    let mut told = why + &asked.keep_runs(ours, env)?;
+    let mut told = why + &asked.keep_runs(ours)?;
     let launch = asked.launch.as_ref();
     let made = launch.map(|launch| client.entry(program, launch));
     let entry = made.clone().map(|made| filled_in(made, ours));
     let left = entry.as_ref().map(|entry| left_to_do(client, entry));
-    let next = left
-        .as_ref()
-        .map(|left| format!("{left}Next: {}.\n", client.then));
-    let next = next.unwrap_or_default();
+    let next = left.as_ref().map_or(String::new(), |left| {
+        format!("{left}Next: {}.\n", client.then)
+    });
     let Some(new) = document.with(entry.as_ref()).map_err(uneditable)? else {
         let what = match entry {
             Some(_) => "this entry already",
@@ -160,7 +154,7 @@ fn write(
 impl Installation {
     /// Lets the entry keep runs in a folder that all clients share, if nothing speaks against that. Returns what to say
     /// about it. `own` is our entry in the file, which shows what was chosen before.
-    fn keep_runs(&mut self, own: Option<&Value>, env: Env<'_>) -> Result<String, String> {
+    fn keep_runs(&mut self, own: Option<&Value>) -> Result<String, String> {
         const NO_RUNS: [&str; 3] = ["--connect", "--patterns-dir", "--read-only"];
         let Some(Launch::Program { args, .. }) = &mut self.launch else {
             return Ok(String::new());
@@ -178,7 +172,7 @@ impl Installation {
         };
         let value = |flag| after(args, flag).or_else(|| after(before?, flag));
         let folder =
-            located(SHARED, OS, env).and_then(|folder| folder.into_os_string().into_string().ok());
+            located(SHARED, OS, OWN).and_then(|folder| folder.into_os_string().into_string().ok());
         let Some(folder) = value(STATE_DIR).or(folder) else {
             return Ok(String::new());
         };
@@ -366,14 +360,9 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
 }
 
 /// For clients whose file is not JSON: the entry and the client's own command.
-fn by_hand(
-    mut asked: Installation,
-    program: &str,
-    env: Env<'_>,
-    why: String,
-) -> Result<bool, String> {
+fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, String> {
     let client = asked.client;
-    let (title, place) = (client.title, client.place(OS, env));
+    let (title, place) = (client.title, client.place(OS, OWN));
     if asked.name != NAME {
         return Err(format!(
             "--name: you add the entry of {title} by hand; give it any name there"
@@ -383,7 +372,7 @@ fn by_hand(
     // What is printed then starts no program.
     let is_told_url = matches!(client.format, Format::Steps(..));
     if !is_told_url {
-        told += &asked.keep_runs(None, env)?;
+        told += &asked.keep_runs(None)?;
     }
     let what = match (&asked.launch, client.commands.get(2)) {
         (Some(launch), _) => {

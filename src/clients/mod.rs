@@ -363,6 +363,9 @@ pub(crate) enum Launch {
     },
 }
 
+/// The variables of this process.
+pub(crate) const OWN: Env<'static> = &|name| std::env::var_os(name);
+
 /// The path of `file`, written as in a row of [`CLIENTS`], or below `STATE`, where programs of the system keep their data;
 /// `None` if the variables of its folder are not set.
 fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {

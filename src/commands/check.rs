@@ -50,18 +50,14 @@ pub(crate) fn log_connection(client: &Client) {
     }
 }
 
-/// Runs `--check` and writes the report to `out`: line by line, or with `--json` as one object at the end. True unless there
+/// Runs `--check` and writes the report to stdout: line by line, or with `--json` as one object at the end. True unless there
 /// are errors; warnings do not count.
 ///
 /// # Errors
-/// The errors of `out`.
-pub(crate) fn run(
-    server: &Arc<Server>,
-    config: &Config,
-    access: &Access,
-    out: &mut dyn Write,
-) -> io::Result<bool> {
-    let mut report = Report::new(config, out);
+/// Those of stdout.
+pub(crate) fn run(server: &Arc<Server>, config: &Config, access: &Access) -> io::Result<bool> {
+    let mut out = io::stdout();
+    let mut report = Report::new(config, &mut out);
     for warning in &config.warnings {
         report.found(Cause::Settings, &[("why", warning)]);
     }

@@ -17,8 +17,8 @@ use std::path::Path;
 
 use crate::access;
 use crate::cli::Generate;
-use crate::clients::{self, CLIENTS};
-use crate::config::{AUTH_TOKEN, Env};
+use crate::clients::{self, CLIENTS, OWN};
+use crate::config::AUTH_TOKEN;
 use crate::os::files::create_private;
 use crate::text::filled;
 
@@ -27,11 +27,7 @@ use crate::text::filled;
 ///
 /// # Errors
 /// A client that has no command, or a path that the file cannot have.
-pub(crate) fn generate(
-    what: &Generate,
-    program: &str,
-    env: Env<'_>,
-) -> Result<(String, String), String> {
+pub(crate) fn generate(what: &Generate, program: &str) -> Result<(String, String), String> {
     Ok(match what {
         Generate::File(name, word) => {
             let word = word.as_deref();
@@ -47,9 +43,9 @@ pub(crate) fn generate(
             let hint = "the line is for the tokens file; the token is for the client, and is shown only here";
             (line.clone(), hint.to_owned())
         }
-        Generate::Clients => (list(env), "next: fabric-mcp --install CLIENT".to_owned()),
+        Generate::Clients => (list(), "next: fabric-mcp --install CLIENT".to_owned()),
         Generate::ClientConfig(client, launch) => {
-            let (place, name) = (client.place(OS, env), client.name);
+            let (place, name) = (client.place(OS, OWN), client.name);
             let hint =
                 format!("merge into {place}; --install {name} does it, or says what is left to do");
             (client.config(program, launch), hint)
@@ -114,13 +110,13 @@ fn compose(secrets: Option<&str>) -> Result<String, String> {
 }
 
 /// Every client with the file it reads its servers from.
-fn list(env: Env<'_>) -> String {
+fn list() -> String {
     let mut text = String::from(
         "Clients, and where each reads its servers from. fabric-mcp --install CLIENT\n\
          merges the entry into the file, --generate client-config CLIENT prints it.\n\n",
     );
     for client in CLIENTS {
-        let place = client.place(OS, env);
+        let place = client.place(OS, OWN);
         text.push_str(&format!("  {:<15} {place}\n", client.name));
     }
     text
@@ -198,9 +194,8 @@ mod tests {
                 all.push(Generate::ClientCommand(client, launch.clone()));
             }
         }
-        let home = |name: &str| (name == "HOME").then(|| "/home/ann".into());
         for what in all {
-            let Ok((text, hint)) = generate(&what, "/opt/fabric-mcp", &home) else {
+            let Ok((text, hint)) = generate(&what, "/opt/fabric-mcp") else {
                 assert!(matches!(what, Generate::ClientCommand(..)), "{what:?}");
                 continue;
             };
