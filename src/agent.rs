@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -73,7 +72,10 @@ fn with_tls(_: AgentBuilder, _: Option<&OsString>) -> Result<AgentBuilder, Strin
 
 #[cfg(feature = "tls")]
 fn with_tls(builder: AgentBuilder, file: Option<&OsString>) -> Result<AgentBuilder, String> {
-    let Some(file) = file.filter(|file| !file.is_empty()).map(Path::new) else {
+    let Some(file) = file
+        .filter(|file| !file.is_empty())
+        .map(std::path::Path::new)
+    else {
         return Ok(builder);
     };
     let shown = file.display();
