@@ -1,9 +1,9 @@
 //! What the clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
 //! redirects.
 
-use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -60,22 +60,22 @@ pub(crate) fn config(name: &str, url: &str) -> Result<AgentBuilder, String> {
         .max_idle_connections(0)
         .max_idle_connections_per_host(0);
     match uri.scheme_str() {
-        Some("https") => with_tls(builder, std::env::var_os(CERT_FILE).as_ref()),
+        Some("https") => {
+            let file = std::env::var_os(CERT_FILE).filter(|file| !file.is_empty());
+            with_tls(builder, file.map(PathBuf::from))
+        }
         _ => Ok(builder),
     }
 }
 
 #[cfg(not(feature = "tls"))]
-fn with_tls(_: AgentBuilder, _: Option<&OsString>) -> Result<AgentBuilder, String> {
+fn with_tls(_: AgentBuilder, _: Option<PathBuf>) -> Result<AgentBuilder, String> {
     Err("the URL is https, but this build has no TLS: use http, or build with `tls`".to_owned())
 }
 
 #[cfg(feature = "tls")]
-fn with_tls(builder: AgentBuilder, file: Option<&OsString>) -> Result<AgentBuilder, String> {
-    let Some(file) = file
-        .filter(|file| !file.is_empty())
-        .map(std::path::Path::new)
-    else {
+fn with_tls(builder: AgentBuilder, file: Option<PathBuf>) -> Result<AgentBuilder, String> {
+    let Some(file) = &file else {
         return Ok(builder);
     };
     let shown = file.display();
