@@ -27,9 +27,15 @@ const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back
 /// The next step after problems, after success, and after the demo. `START` is the flag, if Fabric was started by it,
 /// and `NAME` a pattern.
 const MEND: &str = "Next: fix the first problem above, and run the check again.\n";
-const NEXT: &str = include_str!("next.txt");
-const NEXT_AFTER_FOLDERS: &str = include_str!("next_after_folders.txt");
-const NEXT_AFTER_DEMO: &str = include_str!("next_after_demo.txt");
+const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
+                    \x20 fabric-mcp START--call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
+                    Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                    fabric-mcp --generate client-config lists the clients.\n";
+const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
+                                  patterns to your assistant or editor, whose own model then follows them.\n";
+const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
+                               editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
+                               own Fabric, and check it: fabric-mcp --check\n";
 
 /// Logs whether Fabric answers.
 pub(crate) fn log_connection(client: &Client) {
