@@ -130,8 +130,8 @@ impl Line {
 
     /// Adds an error's kind, Fabric's HTTP status, and the `reason`, unless that may quote the caller.
     pub(crate) fn failure(&mut self, error: &Error, reason: &str) {
-        let is_ours = error.refused.is_some() || !error.kind.quotes_caller();
-        let reason = is_ours.then_some(reason);
+        let refused = error.refused.as_deref().map(|[.., why]| &**why);
+        let reason = refused.or((!error.kind.quotes_caller()).then_some(reason));
         self.field("error", error.kind.name())
             .optional("status", error.status)
             .optional("reason", reason);

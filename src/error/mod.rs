@@ -343,8 +343,8 @@ pub(crate) struct Error {
     pub(crate) status: Option<u16>,
     /// The argument that was refused; for the log.
     pub(crate) argument: Option<Box<str>>,
-    /// The pattern and the model that the operator's rules refuse; for the log, which may then have the detail too.
-    pub(crate) refused: Option<Box<[String; 2]>>,
+    /// The pattern and the model that the operator's rules refuse, and why; for the log.
+    pub(crate) refused: Option<Box<[String; 3]>>,
 }
 
 impl Error {
@@ -371,7 +371,7 @@ impl Error {
 
     /// The same error, of a rule of the operator's about this pattern or model, which are valid names.
     pub(crate) fn of_policy(mut self, pattern: &str, model: &str) -> Error {
-        self.refused = Some(Box::new([pattern, model].map(str::to_owned)));
+        self.refused = Some(Box::new([pattern, model, &self.detail].map(str::to_owned)));
         self
     }
 
@@ -406,6 +406,7 @@ impl Error {
         let said = self.detail.trim_end_matches(" Nothing was run.");
         self.detail = format!("{said} {}", other.detail);
         self.fix = 0;
+        self.refused = self.refused.or(other.refused);
         self
     }
 

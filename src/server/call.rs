@@ -79,7 +79,9 @@ impl Call {
             }
             let mut result = head.result().charged(context.account());
             if let Err(refusal) = work(&context, &mut result) {
-                metrics::failure(&refusal.error);
+                if head.tool.is_none() {
+                    metrics::failure(&refusal.error);
+                }
                 return head.refuse(refusal);
             }
             match result.is_cut() {
@@ -108,11 +110,14 @@ impl CallHead {
         result.end()
     }
 
+    /// The answer of a call that was refused. A tool has logged that itself.
     fn refuse(&self, refusal: Refusal) -> Answer {
-        let mut line = Line::default();
-        line.field("method", self.method);
-        let level = logging::level(&refusal.error);
-        log_refusal(level, line, &refusal, &self.request_id);
+        if self.tool.is_none() {
+            let mut line = Line::default();
+            line.field("method", self.method);
+            let level = logging::level(&refusal.error);
+            log_refusal(level, line, &refusal, &self.request_id);
+        }
         let is_modern = !self.request.revision.is_legacy();
         refusal.answer(Some(&self.id), is_modern, &self.request_id)
     }

@@ -7,10 +7,9 @@ use serde_json::json;
 
 use crate::access::Role;
 use crate::account::Resource;
-use crate::fabric::Error;
 use crate::protocol::{Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored};
 use crate::text::shown;
-use crate::tools::{Policy, TOOLS, Tool, known_fault};
+use crate::tools::{Policy, TOOLS, Tool};
 
 use super::{Action, Request, Server, tasks};
 
@@ -130,21 +129,8 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     };
     let head = &mut request.head;
     head.tool = Some(tool);
-    let prepared = match tool.prepare(arguments, &policy) {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            let known = tool.is_run().then(|| known_fault(arguments, backend));
-            let error = known.flatten().into_iter().fold(error, Error::and);
-            // A result where the revision allows it, so that the model sees what is wrong and corrects it.
-            let mut answer = head.fail(error.clone());
-            if !revision.knows(Feature::ArgumentErrorsAsResults) {
-                let refusal = Refusal::of(jsonrpc::INVALID_PARAMS, error);
-                answer = refusal.answer(Some(&head.id), false, &head.request_id);
-            }
-            return Ok(Action::Answer(answer));
-        }
-    };
-    if is_task && prepared.needs != Resource::Runs {
+    let prepared = tool.prepare(arguments, &policy);
+    if is_task && prepared.needs != Resource::Runs && prepared.refused.is_none() {
         let why = "A dry run cannot be a task: call it without params.task.";
         return Err(Refusal::params(why));
     }

@@ -4,20 +4,20 @@
 //! the schema. What it asks for is its schema, its lines in `--list-tools` and what a refusal lists: an argument is one
 //! statement.
 //!
-//! Reading goes on after a refusal, with a value as if the argument had been left out; [`Arguments::end`] returns all of
-//! them at once. Every refusal names the argument, says what was wrong and what is allowed.
+//! Reading goes on after a refusal, with a value as if the argument had been left out; [`Arguments::faults`] returns
+//! all of them at once. Every refusal names the argument, says what was wrong and what is allowed.
 //!
 //! Models send harmless differences, and these are understood here for all tools: empty values for what they leave out, and
 //! numbers, truth values, lists and objects in strings.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::MAX_STRING;
 use crate::fabric::{Error, Name, names};
 use crate::protocol::Node;
-use crate::text::{closest, either, shown};
+use crate::text::{closest, either, letters, shown};
 
 use super::{refused, within};
 
@@ -63,9 +63,9 @@ pub(super) const VARIABLES: ArgumentLine =
 /// What models call arguments by mistake, and what they mean.
 const MEANT: &str = "pattern_name < name pattern; model_name < model; strategy_name < strategy; \
     context_name < context; input_text < text content input prompt message data file; \
-    input_from < url video youtube youtube_url run_id; youtube < url video link; url < video link; \
-    query < task q; run_id < id; wait_seconds < timeout; variables {\"lang_code\": …} < lang_code; \
-    variables < vars; then < chain steps";
+    input_from < url video youtube youtube_url run_id; youtube < url video link; \
+    url < video link youtube; query < task q search vendor; run_id < id; wait_seconds < timeout; \
+    variables {\"lang_code\": …} < lang_code; variables < vars; then < chain steps";
 
 /// An empty value of this argument would make a free call a paid one.
 const FREE: &str = "dry_run";
@@ -89,18 +89,17 @@ impl<'a> Arguments<'a> {
             ..Arguments::default()
         };
         let value = read(&mut arguments);
-        arguments.end(value)
+        arguments.faults.extend(value.as_ref().err().cloned());
+        arguments.faults().and(value)
     }
 
-    /// What `read` asks for and finds wrong in what is `given`.
+    /// What `read` asks for.
     pub(super) fn of<T>(
         tool: &'static str,
-        given: Given<'a>,
         read: impl FnOnce(&mut Arguments<'a>) -> Result<T, Error>,
     ) -> Arguments<'a> {
         let mut arguments = Arguments {
             tool,
-            given,
             ..Arguments::default()
         };
         let _ = read(&mut arguments);
@@ -132,19 +131,16 @@ impl<'a> Arguments<'a> {
         format!(r#""properties":{{{properties}}},{required}"additionalProperties":false"#)
     }
 
-    /// An object whose members `read` asks for and checks; `None` if left out. A string is the member that `bare` says.
+    /// An object whose members `read` asks for and checks; `None` if left out or empty. A string is the member that `bare` says.
     pub(super) fn object<T: 'static>(
         &mut self,
         line: ArgumentLine,
-        read: fn(&mut Arguments<'_>) -> Result<T, Error>,
+        read: fn(&mut Arguments<'_>) -> Result<Option<T>, Error>,
         bare: fn(&str) -> &'static str,
     ) -> Option<T> {
         let tool = self.tool;
-        let constraints = Box::new(move || Arguments::of(tool, &[], read).properties() + ",");
-        let read = |path: &str, node: &'a Node<'a>| match unquoted(node).is_empty() {
-            true => Ok(None),
-            false => members(tool, path, node, bare, read).map(Some),
-        };
+        let constraints = Box::new(move || Arguments::of(tool, read).properties() + ",");
+        let read = |path: &str, node: &'a Node<'a>| members(tool, path, node, bare, read);
         self.ask(line, "object", constraints, read).flatten()
     }
 
@@ -205,7 +201,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// A string that must be given, and that `parse` refuses if it is empty. After a refusal, another value takes its
-    /// place, so that the other arguments can be read: such a call never gets further than [`Arguments::end`].
+    /// place, so that the other arguments can be read: such a call is never done.
     pub(super) fn required<T: Default>(
         &mut self,
         line: ArgumentLine,
@@ -366,19 +362,28 @@ impl<'a> Arguments<'a> {
             let (mut steps, mut faults) = (Vec::new(), Vec::new());
             for (i, item) in items.iter().enumerate() {
                 let path = format!("{path}[{i}]");
-                match members(tool, &path, item, |_| "pattern_name", step) {
-                    Ok(step) => steps.push(step),
-                    Err(error) => faults.push(error.about(path)),
+                let read = |one: &mut Arguments<'_>| Ok((step(one)?, one.faults()));
+                match members(tool, &path, item, |_| "pattern_name", read) {
+                    Ok((step, checked)) => {
+                        steps.push(step);
+                        faults.extend(checked.err().map(|error| error.about(path)));
+                    }
+                    Err(error) => {
+                        faults.push(error.about(path));
+                        break;
+                    }
                 }
             }
-            Error::all(faults).map(|()| steps)
+            Ok((steps, Error::all(faults)))
         };
         let constraints = move || {
-            let schema = Arguments::of(tool, &[], step).schema();
+            let schema = Arguments::of(tool, step).schema();
             format!(r#""maxItems":{most},"items":{schema},"#)
         };
-        self.ask(line, "array", Box::new(constraints), read)
-            .unwrap_or_default()
+        let found = self.ask(line, "array", Box::new(constraints), read);
+        let (steps, checked) = found.unwrap_or((Vec::new(), Ok(())));
+        self.check(checked);
+        steps
     }
 
     /// Whether an argument, or something in it, was refused.
@@ -401,17 +406,15 @@ impl<'a> Arguments<'a> {
         self.faults.extend(checked.err());
     }
 
-    /// The value that was read from the arguments, or all that is wrong with them.
-    fn end<T>(self, value: Result<T, Error>) -> Result<T, Error> {
+    /// All that is wrong with the arguments, and those that were not asked for. To be asked once.
+    pub(super) fn faults(&mut self) -> Result<(), Error> {
         let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
         let is_unknown = |(name, node): &&(Cow<'_, str>, Node<'_>)| {
             !node.is_empty() && *name != self.former && !known.contains(&&**name)
         };
-        let unknown = self.given.iter().filter(is_unknown);
-        // The same order however they are given.
-        let unknown: BTreeSet<&str> = unknown.map(|(name, _)| &**name).collect();
+        let unknown = std::mem::take(&mut self.given).iter().filter(is_unknown);
         let mut faults = Vec::new();
-        for name in unknown {
+        for (name, _) in unknown {
             let path = self.path(&shown(name, 64));
             let of = match self.prefix.trim_end_matches('.') {
                 "" => self.tool,
@@ -431,9 +434,8 @@ impl<'a> Arguments<'a> {
             let detail = format!("`{path}` is not an argument of {of}{hint}");
             faults.push(refused(detail));
         }
-        faults.extend(self.faults);
-        faults.extend(value.as_ref().err().cloned());
-        Error::all(faults).and(value)
+        faults.append(&mut self.faults);
+        Error::all(faults)
     }
 
     /// An argument as `read` reads it, which gets its name as refusals have it; `None` if left out or refused.
@@ -455,7 +457,10 @@ impl<'a> Arguments<'a> {
         // Reading goes on with what has another name by mistake: that is refused, with all that is wrong with it.
         let find = |is_it: &dyn Fn(&str) -> bool| self.given.iter().find(|(given, _)| is_it(given));
         let found = find(&|given| given == name);
-        let (_, node) = found.or_else(|| find(&|given| meant(given).any(|meant| meant == name)))?;
+        let is_meant = |given: &str| {
+            letters(given).eq(letters(name)) || meant(given).any(|meant| meant == name)
+        };
+        let (_, node) = found.or_else(|| find(&is_meant))?;
         if node.is_empty() && (name != FREE || *node == Node::Null) {
             return None;
         }
@@ -488,7 +493,7 @@ fn members<T>(
     path: &str,
     node: &Node<'_>,
     bare: fn(&str) -> &'static str,
-    read: fn(&mut Arguments<'_>) -> Result<T, Error>,
+    read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let (node, prefix) = (unquoted(node), format!("{path}."));
     match &*node {
@@ -596,6 +601,7 @@ mod tests {
 {"v": "{\"a\": \"{}\"}", "wait_seconds": 99} => None, false, 9.0, None, {"a": "{}"}, false, 9, []
 {"s": "p", "wait_seconds": "7"} => None, false, 9.0, None, {}, false, 7, ["p"]
 {"s": {"pattern_name": "p"}} => None, false, 9.0, None, {}, false, None, ["p"]
+{"s": [{}], "v": [""], "x": [null]} => None, false, 9.0, None, {}, false, None, []
 {"s": "[\"p\", {\"pattern_name\": \"q\"}]"} => None, false, 9.0, None, {}, false, None, ["p", "q"]
 "#;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::MAX_FABRIC_BODY;
-use crate::fabric::{Error, Kind, Name, is_runnable, not_runnable};
+use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
 use super::arguments::PATTERN;
 use super::listed::take_pattern;
@@ -35,14 +35,8 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 
 fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> ToolResult {
     let backend = &context.backend;
-    let read = |name: &Name| backend.fabric.pattern(name, &context.wait());
-    let pattern = match read(&name) {
-        Err(error) if error.kind == Kind::PatternNotFound => {
-            take_pattern(&mut name, context)?.ok_or(error)?;
-            read(&name)?
-        }
-        found => found?,
-    };
+    take_pattern(&mut name, context)?;
+    let pattern = backend.fabric.pattern(&name, &context.wait())?;
     let denied = backend.policy.check("pattern_name", &name).err();
     let name = name.as_str();
     let mut variables = pattern.variables();

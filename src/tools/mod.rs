@@ -34,7 +34,7 @@ use crate::account::Resource;
 pub(crate) use crate::config::Policy;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
-use crate::protocol::{ResultWriter, Revision, jsonrpc};
+use crate::protocol::{Feature, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::text::wrapped;
 use crate::{logging, metrics};
 
@@ -45,7 +45,7 @@ pub(crate) use context::{
 pub(crate) use listed::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, ToolResult, write, write_failure};
 pub(crate) use prompt::prompt;
-pub(crate) use run_pattern::{known_fault, no_text};
+pub(crate) use run_pattern::no_text;
 pub(crate) use run_result::{result, silence, task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
@@ -97,23 +97,42 @@ pub(crate) struct Prepared {
     pub(crate) needs: Resource,
     /// How long its caller wants to wait for its run.
     pub(crate) wait: Option<Duration>,
+    /// What is wrong with its arguments.
+    pub(crate) refused: Option<Error>,
 }
 
 impl Prepared {
     /// A call without cost, log fields or a wait.
     fn new(work: impl FnOnce(&Arc<Context>) -> ToolResult + Send + 'static) -> Prepared {
+        Prepared::of(None, work)
+    }
+
+    /// The same, or one with `refused` arguments, whose `work` finds all that is wrong with it.
+    fn of(
+        refused: Option<Error>,
+        work: impl FnOnce(&Arc<Context>) -> ToolResult + Send + 'static,
+    ) -> Prepared {
+        let is_refused = refused.is_some();
         Prepared {
             work: Box::new(move |context, result| {
-                let begun = Instant::now();
+                let begun = (!is_refused).then(Instant::now);
                 let done = catch_unwind(AssertUnwindSafe(|| work(context)));
                 // The panic hook has logged where it was; a run ends like any other.
                 let bug = |_| Err(Error::bug(&context.head.request_id).into());
-                end_call(done.unwrap_or_else(bug), begun, context, result);
-                Ok(())
+                let done = done.unwrap_or_else(bug);
+                // A result where the revision allows it, so that the model sees what is wrong and corrects it.
+                let revision = context.head.request.revision;
+                let is_result = !is_refused || revision.knows(Feature::ArgumentErrorsAsResults);
+                let error = done.as_ref().err().filter(|_| !is_result);
+                let refusal =
+                    error.map(|it| Refusal::of(jsonrpc::INVALID_PARAMS, it.error.clone()));
+                end_call(done, begun, context, result);
+                refusal.map_or(Ok(()), Err)
             }),
             fields: Vec::new(),
             needs: Resource::Calls,
             wait: None,
+            refused,
         }
     }
 }
@@ -124,19 +143,17 @@ impl Tool {
         self.name == run_pattern::TOOL.name && !self.read_only
     }
 
-    /// Checks what was `given` and prepares the call.
-    ///
-    /// # Errors
-    /// `invalid-request`, naming the argument, what was wrong with it and what is allowed.
-    pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Result<Prepared, Error> {
-        Arguments::read(self.name, String::new(), given, |all| {
-            (self.declare)(all, policy)
-        })
+    /// Checks what was `given` and prepares the call, or its refusal: `invalid-request`, naming the arguments, what was
+    /// wrong with them and what is allowed.
+    pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Prepared {
+        let read = |all: &mut Arguments<'_>| (self.declare)(all, policy);
+        let prepared = Arguments::read(self.name, String::new(), given, read);
+        prepared.unwrap_or_else(|error| Prepared::of(Some(error.clone()), |_| Err(error.into())))
     }
 
-    /// What it asks for under this policy, when nothing is given.
+    /// What it asks for under this policy.
     fn arguments(&self, policy: &Policy) -> Arguments<'static> {
-        Arguments::of(self.name, &[], |all| (self.declare)(all, policy))
+        Arguments::of(self.name, |all| (self.declare)(all, policy))
     }
 
     /// The first of its arguments.
@@ -156,13 +173,18 @@ impl Tool {
     }
 }
 
-/// Logs a call that began at `begun` and ended with `outcome`, and writes its result, unless it was answered before. What a
-/// run has come to is stored first.
-fn end_call(outcome: ToolResult, begun: Instant, context: &Context, result: &mut ResultWriter) {
+/// Logs a call that began at `begun`, if it was not refused, and ended with `outcome`, and writes its result, unless it was
+/// answered before. What a run has come to is stored first.
+fn end_call(
+    outcome: ToolResult,
+    begun: Option<Instant>,
+    context: &Context,
+    result: &mut ResultWriter,
+) {
     let request_id = &context.head.request_id;
     // A run that was not begun took no time.
     let has_begun = context.head.needs != Resource::Runs || context.run().is_some();
-    let took = has_begun.then(|| begun.elapsed());
+    let took = begun.filter(|_| has_begun).map(|begun| begun.elapsed());
     report(&context.head, took, &outcome, context.usage());
     let (backend, account) = (&context.backend, context.account());
     let Some(writer) = context.run() else {
@@ -209,7 +231,7 @@ pub(crate) fn report(
     for (key, value) in &head.fields {
         line.field(key, value.as_str());
     }
-    if let Some([pattern, model]) = error.and_then(|error| error.refused.as_deref()) {
+    if let Some([pattern, model, _]) = error.and_then(|error| error.refused.as_deref()) {
         line.field("pattern", pattern.as_str())
             .field("model", model.as_str());
     }
@@ -297,7 +319,11 @@ mod tests {
         let Some(Node::Object(arguments)) = params.get("arguments") else {
             panic!("{message}")
         };
-        tool.prepare(arguments, &Policy::default())
+        let prepared = tool.prepare(arguments, &Policy::default());
+        match prepared.refused {
+            Some(error) => Err(error),
+            None => Ok(prepared),
+        }
     }
 
     fn parsed(schema: &str) -> Value {
@@ -308,7 +334,7 @@ mod tests {
     fn names_are_unique_and_the_first_tool_takes_no_arguments() {
         let names: std::collections::HashSet<_> = TOOLS.iter().map(|t| t.name).collect();
         assert_eq!(names.len(), TOOLS.len());
-        assert!(TOOLS[0].prepare(&[], &Policy::default()).is_ok());
+        assert!(prepared(&TOOLS[0], &json!({})).is_ok());
     }
 
     /// What a client puts into a model's context.

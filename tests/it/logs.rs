@@ -81,6 +81,20 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         let mut client = Streamable::to(&server, era, None);
         let mut answer = Value::Null;
         let hot = json!({"pattern_name": "ai", "temperature": 99});
+        let denied =
+            json!({"tempo": 1, "pattern_name": "create_coding_feature", "model_name": "m"});
+        let denied = client.request(
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": denied}),
+        );
+        let is_result = era >= Era::R2025_11_25;
+        assert_eq!(denied["result"]["isError"] == true, is_result, "{denied}");
+        assert_eq!(denied["error"]["code"] == -32602, !is_result, "{denied}");
+        contains(denied, ["`tempo`", "--allow-pattern", "no model named"]);
+        let said = line(&server.process, &["pattern=create_coding_feature"]);
+        let refused = "tool=fabric_run_pattern pattern=create_coding_feature model=m ok=false error=invalid-request reason=\"`pattern_name`: create_coding_feature writes";
+        contains(&said, [refused, "caller="]);
+        assert!(!said.contains("tempo"), "{said}");
         for (tool, arguments) in [
             ("fabric_run_pattern", hot),
             ("fabric_run_pattern", json!({})),
@@ -94,7 +108,7 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         fabric.expect_chats(1);
         let metrics = server.metrics();
         for (tool, outcome, count) in [
-            ("fabric_run_pattern", "invalid-request", 2),
+            ("fabric_run_pattern", "invalid-request", 3),
             ("fabric_list_models", "invalid-request", 1),
             ("fabric_run_pattern", "too-many-requests", 1),
             ("fabric_run_pattern", "ok", 1),

@@ -21,17 +21,18 @@ pub(super) enum InputSource {
 }
 
 impl InputSource {
-    /// The argument `input_from`.
-    pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<InputSource, Error> {
+    /// The argument `input_from`. Some models give each of its members, although they mean none.
+    pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<Option<InputSource>, Error> {
         let video = "youtube: Address at youtube.com or youtu.be.";
         let video = arguments.parsed(video, VideoId::parse);
         let style = TranscriptStyle::read(arguments);
         let run_id = arguments.string("run_id: A completed run.");
         match (video, run_id) {
-            (Some(video), None) => Ok(InputSource::Video(video, style)),
+            (Some(video), None) => Ok(Some(InputSource::Video(video, style))),
             (None, Some(run_id)) if style == TranscriptStyle::default() => {
-                Ok(InputSource::Run(run_id))
+                Ok(Some(InputSource::Run(run_id)))
             }
+            (None, None) if style == TranscriptStyle::default() => Ok(None),
             _ => Err(refused(
                 "`input_from` takes either youtube, perhaps with language and timestamps, or run_id; \
                  text is given as input_text.",
@@ -180,7 +181,8 @@ fn meant(text: &str) -> Option<Thing> {
     let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
     let all = Vec::from_iter(parts.split_whitespace());
     // "The video" is one that is not here, "a video" any.
-    let is_one = |at: usize| has("definite verbs", &all[at.saturating_sub(2)..at]);
+    let is_one =
+        |at: usize| has("definite verbs", &all[at.saturating_sub(2)..at]) || all[at].contains('\'');
     let things = all.iter().enumerate();
     let things = things.filter_map(|(at, word)| Some((thing(word)?, at)));
     let things = Vec::from_iter(things.filter(|(thing, at)| *thing > Thing::Kind || is_one(*at)));
@@ -201,7 +203,14 @@ fn meant(text: &str) -> Option<Thing> {
     let inside = has("inside", &near[..1]);
     let is_about = |(thing, _): &(Thing, usize)| *thing == Thing::Kind;
     let is_in = inside || has("verbs asks", near) || things.iter().any(is_about);
+    // "Check my attached" letter, or a question that begins like one.
+    let is_mine = found == Thing::Attachment
+        && has("verbs asks calls", &all[..1])
+        && has("definite", &near[..1]);
+    let is_question = begins && found == Thing::Link && text.ends_with(['?', '？']);
     let is_clear = has("unspaced", &words)
+        || is_mine
+        || is_question
         || has("verbs", &words) && found > Thing::Kind
         || is_in && (asks || begins) && found > Thing::Site;
     let is_short = words.len() <= 4 && text.contains(['?', '？']) || begins && found == Thing::File;
@@ -250,7 +259,9 @@ fn thing(word: &str) -> Option<Thing> {
     let is_clear = has("documents", &[ending]);
     let file = if is_clear { Thing::File } else { Thing::Source };
     let others = [("attached", Thing::Attachment), ("kinds", Thing::Kind)];
-    let other = others.into_iter().find(|(list, _)| has(list, &[&*word]));
+    // Without the article of "l'articolo".
+    let noun = word.rsplit(['\'', '’']).next().unwrap_or_default();
+    let other = others.into_iter().find(|(list, _)| has(list, &[noun]));
     is_file.then_some(file).or(other.map(|(_, thing)| thing))
 }
 
@@ -264,6 +275,7 @@ mod tests {
         let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
                      https://x\nhttps://y|Link: https://x|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
+                     Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|Watch https://x/y and list the tools";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
@@ -275,6 +287,7 @@ mod tests {
         let texts = "/etc/hosts| /tmp/x.txt\n|C:\\My Files\\x.txt|d:/x|\\\\server\\x|\
                      file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\
                      Summarize the uploaded file|Translate this letter: x.docx|\
+                     Check my attached code for security issues|Cosa dice l'allegato|\
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么";
@@ -299,7 +312,8 @@ mod tests {
                    Explain what a PDF is|Write an essay about YouTube|Was ist ein Link?|Compare PDF and EPUB|\
                    Translate 'read the document' into German|Improve this: I have attached the file.|\
                    Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
-                   How do I get JSON from https://x?|Who owns the moon? https://x/y|Where is x.pdf";
+                   How do I get JSON from https://x?|Who owns the moon? https://x/y|Where is x.pdf|\
+                   How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }

@@ -11,12 +11,12 @@ use crate::fabric::{
     Cause, Chat, Error, Kind, Models, Name, Names, Pattern, Route, lacks_nothing, not_found,
     template,
 };
-use crate::tools::arguments::{Given, PATTERN, VARIABLES};
+use crate::text::closest;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::listed::{alike, no_strategy, not_listed, take, unless_cancelled};
-use crate::tools::{Arguments, Backend, Context, refused, within};
+use crate::tools::{Context, refused, within};
 
-use super::{TOOL, prefix_of};
+use super::prefix_of;
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -31,15 +31,16 @@ const UNLISTED_VENDOR: &str = "codex";
 type Finding = Result<Option<String>, Error>;
 
 /// Checks all steps before the first one is run, and returns warnings. `input` is the input of the first step;
-/// `lacks_input` says that it is empty although the step needs one.
+/// `lacks_input` says that it is empty although the step needs one. Arguments may have been `refused` before.
 pub(super) fn check(
     steps: &mut [Chat],
     input: &str,
     lacks_input: bool,
+    refused: Option<Error>,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let mut found = Vec::new();
+    let mut found = Vec::from_iter(refused.map(Err));
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
         && let Some(all) = unless_cancelled(context.backend.catalog.strategies(wait))?
@@ -75,12 +76,21 @@ pub(super) fn check(
     }
     // What is refused anyway is checked as a whole, as a chain is, so that all its faults are told at once. With variables,
     // the guard reads the pattern.
+    let (first, latest) = (&steps[0], context.backend.catalog.latest());
+    let read = latest
+        .iter()
+        .find_map(|latest| latest.pattern(first.pattern.as_str()));
+    let lacks = |needed| lacks_nothing("variables", &first.pattern, needed, &first.variables);
     let is_whole = steps.len() > 1
         || found.iter().any(Result::is_err)
-        || lacks_input && steps[0].variables.is_empty()
-        || known_lack(&steps[0], &context.backend).is_some();
+        || lacks_input && first.variables.is_empty()
+        || read.is_some_and(|read| lacks(&read.variables).is_err());
     if is_whole {
-        patterns(steps, input, lacks_input, context, &mut found)?;
+        let read = patterns(steps, input, lacks_input, context, &mut found);
+        // What is refused anyway needs no list.
+        if found.iter().all(Result::is_ok) {
+            read?;
+        }
     }
     models(steps, is_whole, context, &mut found)?;
     Error::all(found.iter().filter_map(|checked| checked.clone().err()))?;
@@ -149,28 +159,9 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     error
 }
 
-/// The refusal of a step without a value for each variable of its cached pattern.
-fn known_lack(step: &Chat, backend: &Backend) -> Option<Error> {
-    let latest = backend.catalog.latest()?;
-    let needed = &latest.pattern(step.pattern.as_str())?.variables;
-    lacks_nothing("variables", &step.pattern, needed, &step.variables).err()
-}
-
-/// What is wrong with the pattern in refused arguments, as far as that is known without asking Fabric.
-pub(crate) fn known_fault(given: Given<'_>, backend: &Backend) -> Option<Error> {
-    let mut step = Chat::new(Name::default(), String::new());
-    Arguments::of(TOOL.name, given, |all| {
-        (step.pattern, step.variables) = (all.pattern(PATTERN), all.variables(VARIABLES));
-        Ok(())
-    });
-    let names = backend.fabric.known_names()?;
-    take("pattern", &mut step.pattern, &names);
-    known_lack(&step, backend).or_else(|| is_listed(0, &step.pattern, &names).err())
-}
-
-/// Refuses a step whose pattern is not among the `names`. A missing or invalid name has been refused before.
+/// Refuses a step whose pattern is not among the `names`.
 fn is_listed(step: usize, pattern: &Name, names: &Names) -> Result<(), Error> {
-    if names.contains(pattern.as_str()) || *pattern == Name::default() {
+    if names.contains(pattern.as_str()) {
         return Ok(());
     }
     let (why, prefix) = (not_found(pattern, names), prefix_of(step));
@@ -188,11 +179,19 @@ fn patterns(
 ) -> Result<(), Error> {
     let wait = &context.wait();
     let names = context.backend.fabric.names(Duration::ZERO, wait)?;
-    for (i, step) in steps.iter().enumerate() {
-        let (prefix, pattern) = (prefix_of(i), &step.pattern);
+    // A missing or invalid name has been refused before.
+    let is_named = |(_, step): &(usize, &Chat)| step.pattern != Name::default();
+    for (i, step) in steps.iter().enumerate().filter(is_named) {
+        let (prefix, mut pattern) = (prefix_of(i), &step.pattern);
+        let meant;
         if let Err(unknown) = is_listed(i, pattern, &names) {
             found.push(Err(unknown));
-            continue;
+            // What is said of the only similar one is known before that is asked for.
+            match *closest(pattern.as_str(), names.iter()) {
+                [one] => meant = Name::parse("", one)?,
+                _ => continue,
+            }
+            pattern = &meant;
         }
         let read = context.backend.fabric.pattern(pattern, wait)?;
         let (argument, needed) = (format!("{prefix}variables"), read.variables());

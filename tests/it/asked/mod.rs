@@ -78,7 +78,8 @@ fn corrected(mut call: Value, said: &str) -> Value {
         let (Some(path), Some(rest)) = (parts.next(), parts.next()) else {
             continue;
         };
-        if rest.starts_with(" is missing") {
+        let is_told = rest.starts_with(" lacks") && said.contains("variables {\"lang_code\": …}?");
+        if rest.starts_with(" is missing") || is_told {
             continue;
         }
         let (object, name) = match path.rsplit_once('.') {
