@@ -79,9 +79,6 @@ impl Call {
             }
             let mut result = head.result().charged(context.account());
             if let Err(refusal) = work(&context, &mut result) {
-                if head.tool.is_none() {
-                    metrics::failure(&refusal.error);
-                }
                 return head.refuse(refusal);
             }
             match result.is_cut() {
@@ -113,6 +110,7 @@ impl CallHead {
     /// The answer of a call that was refused. A tool has logged that itself.
     fn refuse(&self, refusal: Refusal) -> Answer {
         if self.tool.is_none() {
+            metrics::failure(&refusal.error);
             let mut line = Line::default();
             line.field("method", self.method);
             let level = logging::level(&refusal.error);

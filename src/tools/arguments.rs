@@ -374,15 +374,15 @@ impl<'a> Arguments<'a> {
                     }
                 }
             }
-            Ok((steps, Error::all(faults)))
+            Ok((steps, faults))
         };
         let constraints = move || {
             let schema = Arguments::of(tool, step).schema();
             format!(r#""maxItems":{most},"items":{schema},"#)
         };
         let found = self.ask(line, "array", Box::new(constraints), read);
-        let (steps, checked) = found.unwrap_or((Vec::new(), Ok(())));
-        self.check(checked);
+        let (steps, faults) = found.unwrap_or_default();
+        self.faults.extend(faults);
         steps
     }
 
@@ -402,8 +402,8 @@ impl<'a> Arguments<'a> {
     }
 
     /// Notes a fault that arguments have together.
-    pub(super) fn check(&mut self, checked: Result<(), Error>) {
-        self.faults.extend(checked.err());
+    pub(super) fn check(&mut self, fault: impl IntoIterator<Item = Error>) {
+        self.faults.extend(fault);
     }
 
     /// All that is wrong with the arguments, and those that were not asked for. To be asked once.

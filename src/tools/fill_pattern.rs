@@ -32,7 +32,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let strategy = strategy.flatten();
     // A client that knows the tool from a server with Fabric may send these; the tool does this here in any case.
     arguments.former("dry_run");
-    arguments.check(policy.check("pattern_name", &pattern));
+    arguments.check(policy.check("pattern_name", &pattern).err());
     Ok(Prepared {
         fields: vec![("pattern", pattern.as_str().to_owned())],
         ..Prepared::new(move |context| {

@@ -154,15 +154,16 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         None if !context.backend.runs.keeps() => {
             "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
         }
-        None if settings.state_dir.is_some() => {
-            format!(
-                "No run is kept: none was started, or all ended more than {long} ago (--keep-runs)."
-            )
+        None => {
+            let (none, how) = match settings.state_dir.is_some() {
+                true => ("none was started", " (--keep-runs)."),
+                false => (
+                    "this server has started none",
+                    ". With --state-dir, runs are kept across restarts.",
+                ),
+            };
+            format!("No run is kept: {none}, or all ended more than {long} ago{how}")
         }
-        None => format!(
-            "No run is kept: this server has started none, or all ended more than {long} ago. \
-             With --state-dir, runs are kept across restarts."
-        ),
     }
 }
 

@@ -29,10 +29,9 @@ impl InputSource {
         let run_id = arguments.string("run_id: A completed run.");
         match (video, run_id) {
             (Some(video), None) => Ok(Some(InputSource::Video(video, style))),
-            (None, Some(run_id)) if style == TranscriptStyle::default() => {
-                Ok(Some(InputSource::Run(run_id)))
+            (None, run_id) if style == TranscriptStyle::default() => {
+                Ok(run_id.map(InputSource::Run))
             }
-            (None, None) if style == TranscriptStyle::default() => Ok(None),
             _ => Err(refused(
                 "`input_from` takes either youtube, perhaps with language and timestamps, or run_id; \
                  text is given as input_text.",

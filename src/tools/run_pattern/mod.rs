@@ -120,7 +120,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         let pattern = policy.check(&format!("{prefix}pattern_name"), &step.pattern);
         for checked in [pattern, policy.model(&format!("{prefix}model_name"), step)] {
             let (pattern, model) = (step.pattern.as_str(), step.model_label());
-            arguments.check(checked.map_err(|error| error.of_policy(pattern, model)));
+            arguments.check(checked.err().map(|error| error.of_policy(pattern, model)));
         }
         if !(asked.is_empty() || asked.eq_ignore_ascii_case(&step.model)) {
             warnings.push(instead("model", &asked, &step.model));
@@ -137,14 +137,13 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     if is_free {
         warnings.extend(not_read.map(str::to_owned));
     } else {
-        let not_read = not_read.map(|why| format!("{why} Nothing was run."));
-        let not_read = not_read.map(|why| refused(why).about("attachments"));
-        arguments.check(not_read.map_or(Ok(()), Err));
-        arguments.check(input::check("input_text", &input, steps[0].search));
+        let not_read = not_read.map(|why| refused(format!("{why} Nothing was run.")));
+        arguments.check(not_read.map(|error| error.about("attachments")));
+        arguments.check(input::check("input_text", &input, steps[0].search).err());
     }
     if !input.is_empty() && (from.is_some() || arguments.refuses("input_from")) {
         let why = "`input_from` replaces `input_text`: give one of them, not both.";
-        arguments.check(Err(refused(why).about("input_from")));
+        arguments.check([refused(why).about("input_from")]);
     }
     let is_free = is_free || arguments.refuses("input");
     let run = RunPattern {
