@@ -11,7 +11,7 @@
 //! numbers, truth values, lists and objects in strings.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::config::MAX_STRING;
@@ -413,8 +413,10 @@ impl<'a> Arguments<'a> {
             !node.is_empty() && *name != self.former && !known.contains(&&**name)
         };
         let unknown = std::mem::take(&mut self.given).iter().filter(is_unknown);
+        // The same order however they are given.
+        let unknown: BTreeSet<&str> = unknown.map(|(name, _)| &**name).collect();
         let mut faults = Vec::new();
-        for (name, _) in unknown {
+        for name in unknown {
             let path = self.path(&shown(name, 64));
             let of = match self.prefix.trim_end_matches('.') {
                 "" => self.tool,

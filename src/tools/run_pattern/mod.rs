@@ -36,9 +36,9 @@ pub(super) const TOOL: Tool = Tool {
 /// Most seconds of `wait_seconds`.
 const MAX_WAIT: usize = 3600;
 
-/// What is said of attachments.
-const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so the model cannot \
-    know what is in them. Give the text itself as input_text.";
+/// The refusal of attachments.
+const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so the model would \
+    make up what is in them. Give the text itself as input_text. Nothing was run.";
 
 /// Most tokens of `context_length`.
 const MAX_CONTEXT: usize = 10_000_000;
@@ -133,12 +133,9 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     }
     // A dry run pays nothing, and a context or a session may be what the input is about.
     let is_free = dry_run || is_text || steps[0].context.is_some() || steps[0].session.is_some();
-    let not_read = arguments.former("attachments").then_some(NOT_READ);
-    if is_free {
-        warnings.extend(not_read.map(str::to_owned));
-    } else {
-        let not_read = not_read.map(|why| refused(format!("{why} Nothing was run.")));
-        arguments.check(not_read.map(|error| error.about("attachments")));
+    let has_attachments = arguments.former("attachments");
+    if !is_free {
+        arguments.check(has_attachments.then(|| refused(NOT_READ).about("attachments")));
         arguments.check(input::check("input_text", &input, steps[0].search).err());
     }
     if !input.is_empty() && (from.is_some() || arguments.refuses("input_from")) {

@@ -187,11 +187,12 @@ fn patterns(
         if let Err(unknown) = is_listed(i, pattern, &names) {
             found.push(Err(unknown));
             // What is said of the only similar one is known before that is asked for.
-            match *closest(pattern.as_str(), names.iter()) {
-                [one] => meant = Name::parse("", one)?,
-                _ => continue,
-            }
-            pattern = &meant;
+            let [similar] = closest(pattern.as_str(), names.iter())[..] else {
+                continue;
+            };
+            meant = Name::parse("", similar);
+            let Ok(similar) = &meant else { continue };
+            pattern = similar;
         }
         let read = context.backend.fabric.pattern(pattern, wait)?;
         let (argument, needed) = (format!("{prefix}variables"), read.variables());
