@@ -11,7 +11,7 @@
 //!
 //! A positive answer is kept for a minute, but never beyond the token's expiry; a negative one for [`REFUSAL_HOLDS`].
 //! Tokens that are not known yet need a place to be asked about. Places are counted by address, so that no address
-//! keeps others out; a token that was valid in the last hour needs no place. While callers hold a token, a thread asks
+//! keeps others out; a token that was valid in the last hour needs no place. While callers use a token, a thread asks
 //! about it again before its minute is over, so that their requests never wait for the issuer. If that comes too late,
 //! the answer stops counting, and the next request asks. Only if the issuer cannot be asked does its last answer count
 //! until [`UNCONFIRMED`]. If the introspection of one token fails, only this token is affected, because anybody can
@@ -43,7 +43,7 @@ use crate::url::WebUrl;
 
 /// How long a good answer is kept.
 const GRANT_HOLDS: Duration = Duration::from_secs(60);
-/// The age at which a good answer is asked for again while callers hold the token.
+/// The age at which a good answer is asked for again while callers use the token: hold it, or came with it so lately.
 const REFRESH: Duration = Duration::from_secs(30);
 /// How often the refresher looks for such answers, once it has asked about those it found.
 const TICK: Duration = Duration::from_secs(5);
@@ -132,7 +132,9 @@ struct LastAnswer {
     until: Duration,
     /// When the refresher asks.
     due: Duration,
-    /// The token, while callers hold it.
+    /// When a request came with the token last.
+    used: Duration,
+    /// The token, while callers use it.
     token: Option<Secret>,
 }
 
@@ -234,6 +236,7 @@ impl OAuth {
         let known = self.ask((token, print), peer, accounts)?;
         let grant = self.grant(&known, false)?;
         let mut answer = lock(&known.last);
+        answer.used = self.clock.steady();
         answer.token.get_or_insert_with(|| Secret::new(token));
         drop(answer);
         Ok((known, grant))
@@ -264,7 +267,7 @@ impl OAuth {
         });
     }
 
-    /// Asks about each token that callers hold, if it is time.
+    /// Asks about each token that callers use, if it is time.
     fn refresh(&self) {
         let due = lock(&self.answers).due(self.clock.steady());
         let (threads, due) = (due.len().min(REFRESHERS), Mutex::new(due.into_iter()));
@@ -600,23 +603,24 @@ impl LastAnswer {
 
 impl Answers {
     /// What is known of a token, unless the issuer has to be asked first; the refresher takes care of tokens that
-    /// callers hold. Also whose token it is, if it was valid in the last hour.
+    /// callers use. Also whose token it is, if it was valid in the last hour.
     fn find(&self, print: Fingerprint, now: Duration) -> (Option<Arc<Known>>, Option<Identity>) {
         let Some(known) = self.0.get(&print) else {
             return (None, None);
         };
         let answer = lock(&known.last);
-        let is_refreshed = Arc::strong_count(known) > 1 && answer.grant(now, false).is_ok();
+        let is_refreshed = answer.token.is_some() && answer.grant(now, false).is_ok();
         let counts = now < answer.until || is_refreshed;
         let owner = answer.good(now, KNOWN).map(|good| good.identity.clone());
         (counts.then(|| known.clone()), owner)
     }
 
-    /// The tokens to refresh. Forgets the tokens that no caller holds any more.
+    /// The tokens to refresh. Forgets the tokens that no caller holds any more, or has used lately.
     fn due(&self, now: Duration) -> Vec<(Arc<Known>, Secret)> {
         let due = self.0.values().filter_map(|known| {
             let mut answer = lock(&known.last);
-            answer.token.take_if(|_| Arc::strong_count(known) == 1);
+            let is_used = Arc::strong_count(known) > 1 || now < answer.used + REFRESH;
+            answer.token.take_if(|_| !is_used);
             let token = answer.token.clone().filter(|_| answer.due <= now)?;
             Some((known.clone(), token))
         });
