@@ -436,7 +436,7 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
         }
     }
     // Without a line for all others, OAuth callers have no limits: one with a mistake must not have that effect.
-    let is_others = |line: &str| line.split_ascii_whitespace().next() == Some(OTHERS);
+    let is_others = |line: &str| line.trim_ascii_start().starts_with(OTHERS);
     if text.lines().any(is_others) {
         let mut none = Allowance::of(Role::Metrics);
         none.until = Some("1970-01-01".to_owned());
@@ -864,9 +864,10 @@ mod tests {
         let others = bench.tokens.others().unwrap();
         let found = (others.role, &*others.models);
         assert_eq!(found, (Role::Read, &["tiny".to_owned()][..]));
-        let (typo, _) = parse("* read - modles=tiny", None, true);
-        let until = typo[&NOBODY].1.until.as_deref();
-        assert_eq!(until, Some("1970-01-01"), "they may do nothing");
+        for typo in ["* read - modles=tiny", "a\n *read -"] {
+            let until = parse(typo, None, true).0[&NOBODY].1.until.clone();
+            assert_eq!(until.as_deref(), Some("1970-01-01"), "they may do nothing");
+        }
     }
 
     #[test]
