@@ -119,7 +119,7 @@ impl Queue {
                 is_revoked = caller.revoked().is_some();
             }
             let stops = is_revoked || caller.account.is_closed();
-            if stops && leave(is_revoked) {
+            if stops && lock(&self.state).phase == QueuePhase::Open && leave(is_revoked) {
                 self.end();
             }
             let (messages, phase) = lock(&self.state).next();
