@@ -128,6 +128,14 @@ impl Line {
         self
     }
 
+    /// Adds the pattern and the model of an error that is about a rule of the operator's.
+    pub(crate) fn refused(&mut self, error: &Error) {
+        if let Some([pattern, model, _]) = error.refused.as_deref() {
+            self.field("pattern", pattern.as_str())
+                .field("model", model.as_str());
+        }
+    }
+
     /// Adds an error's kind, Fabric's HTTP status, and the `reason`, unless that may quote the caller.
     pub(crate) fn failure(&mut self, error: &Error, reason: &str) {
         let refused = error.refused.as_deref().map(|[.., why]| &**why);

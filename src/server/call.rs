@@ -129,8 +129,8 @@ pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, modern: bool) -> Answer 
 }
 
 fn log_refusal(level: Level, mut line: Line, refusal: &Refusal, request_id: &str) {
-    line.field("ok", false);
-    line.field("code", refusal.code);
+    line.refused(&refusal.error);
+    line.field("ok", false).field("code", refusal.code);
     line.failure(&refusal.error, &refusal.error.detail);
     line.field("request_id", request_id);
     line.log(level, "fabric_mcp::server");

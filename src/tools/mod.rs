@@ -231,10 +231,7 @@ pub(crate) fn report(
     for (key, value) in &head.fields {
         line.field(key, value.as_str());
     }
-    if let Some([pattern, model, _]) = error.and_then(|error| error.refused.as_deref()) {
-        line.field("pattern", pattern.as_str())
-            .field("model", model.as_str());
-    }
+    error.inspect(|error| line.refused(error));
     line.optional("duration_ms", took.map(|took| took.as_millis() as u64))
         .field("ok", result.is_ok());
     match result {

@@ -1,6 +1,6 @@
 //! Which tools and prompts are offered, which patterns may be run, and with which models.
 
-use crate::config::{MODEL_VARIABLE, PatternModel, Policy};
+use crate::config::{DEFAULT_MODEL, MODEL_VARIABLE, PatternModel, Policy};
 use crate::fabric::{Chat, Error, Name, names};
 use crate::protocol::{Feature, Revision};
 
@@ -31,11 +31,13 @@ impl Policy {
     /// # Errors
     /// `invalid-request`.
     pub(crate) fn check_prompt(&self, field: &str, pattern: &Name) -> Result<(), Error> {
-        if self.no_prompts {
+        let checked = if self.no_prompts {
             let why = format!("`{field}`: no prompts are offered (--prompt none); use the tools.");
-            return Err(refused(why).about(field));
-        }
-        self.check(field, pattern)
+            Err(refused(why).about(field))
+        } else {
+            self.check(field, pattern)
+        };
+        checked.map_err(|error| error.of_policy(pattern.as_str(), DEFAULT_MODEL))
     }
 
     /// The tools that are offered, in listing order. What is not offered cannot be called either. With `--read-only`

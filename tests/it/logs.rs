@@ -73,6 +73,34 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
 }
 
 #[test]
+fn what_the_operator_refuses_is_logged_with_its_pattern_and_the_reason() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).flags("--read-only --deny-pattern ai --default-model m");
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
+    let complete = json!({"ref": {"type": "ref/prompt", "name": "ai"}, "argument": {"name": "x", "value": ""}});
+    for (method, params, begin) in [
+        (
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": run("summarize")}),
+            "tool=fabric_run_pattern pattern=summarize model=m ok=false error=forbidden reason=\"This server does not run",
+        ),
+        (
+            "prompts/get",
+            json!({"name": "ai"}),
+            "pattern=ai model=default ok=false code=-32602 error=invalid-request reason=\"`name`: the pattern ai is denied",
+        ),
+        (
+            "completion/complete",
+            complete,
+            "pattern=ai model=default ok=false code=-32602 error=invalid-request reason=\"`ref.name`: the",
+        ),
+    ] {
+        client.ask(method, params);
+        client.process.wait_stderr(begin);
+    }
+}
+
+#[test]
 fn refusals_before_a_run_are_counted_for_every_caller() {
     for era in ERAS.into_iter().skip(1) {
         let fabric = FakeFabric::start();

@@ -129,7 +129,9 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     if policy.read_only && !dry_run {
         let detail = "This server does not run patterns (--read-only): with `dry_run` it gives \
             the prompt, for your own model to follow.";
-        return Err(Error::new(Kind::Forbidden, detail).about("dry_run"));
+        let (error, chat) = (Error::new(Kind::Forbidden, detail), &steps[0]);
+        let error = error.of_policy(chat.pattern.as_str(), chat.model_label());
+        return Err(error.about("dry_run"));
     }
     // A dry run pays nothing, and a context or a session may be what the input is about.
     let is_free = dry_run || is_text || steps[0].context.is_some() || steps[0].session.is_some();

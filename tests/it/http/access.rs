@@ -325,6 +325,9 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         let words = ", line 2: the token is shorter than 32 characters";
         server.process.wait_stderr(words);
         assert_eq!(send(&server, 'c', call()).status, 401);
+        let log = server.process.stderr();
+        let told = log.matches("nothing more is sent here").count();
+        assert_eq!(told, 3, "a line for each request: {log}");
         drop(goes_on);
         assert!(load.into_iter().all(|thread| thread.join().unwrap() > 0));
     });
