@@ -249,7 +249,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "Admin Panel, Settings, External Tools, +",
         ))
         .urls(&[("", "url")])
-        .then("save it, start fabric-mcp --transport http, and switch it on among a chat's tools"),
+        .then("with fabric-mcp --transport http running, save it, and switch it on among a chat's tools"),
     client("librechat", "LibreChat")
         .format(Format::Steps(
             include_str!("librechat.yaml"),
@@ -259,7 +259,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .refers(OF_SHELL, "docker compose up -d")
         // Its default is 30 s; the entry made for it sets this.
         .waits(300, "5 min, timeout in its entry")
-        .then("start fabric-mcp --transport http, put the token into LibreChat's .env, restart it, and choose fabric among a chat's MCP servers"),
+        .then("with fabric-mcp --transport http running, put its token, if it asks for one, into LibreChat's .env, restart LibreChat, and choose fabric among a chat's MCP servers"),
 ];
 
 type Text = &'static str;
