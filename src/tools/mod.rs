@@ -231,7 +231,8 @@ pub(crate) fn report(
     for (key, value) in &head.fields {
         line.field(key, value.as_str());
     }
-    error.inspect(|error| line.refused(error));
+    let refused = error.filter(|_| head.fields.is_empty());
+    refused.inspect(|error| line.refused(error));
     line.optional("duration_ms", took.map(|took| took.as_millis() as u64))
         .field("ok", result.is_ok());
     match result {

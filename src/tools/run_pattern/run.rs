@@ -230,7 +230,8 @@ impl RunPattern {
         let models = &context.may_begin((count - i) as u32)?.models;
         if !is_among(models, &step.model) {
             let field = prefix_of(i) + "model_name";
-            return Err(no_model(&field, step, models).into());
+            let error = no_model(&field, step, models);
+            return Err(error.of_policy(pattern, step.model_label()).into());
         }
         context.stream_text(self.stream && is_result);
         if count > 1 {

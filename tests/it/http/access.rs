@@ -525,6 +525,40 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
 }
 
 #[test]
+fn a_model_that_is_taken_away_between_two_steps_is_refused_with_a_reason() {
+    let fabric = FakeFabric::start();
+    fabric.on_run(Reply::sse().gate().content("x").complete());
+    let models = json!({"models": ["small"], "vendors": {"V": ["small"]}});
+    fabric.on("GET /models/names", Reply::json(models));
+    let line = |models: &str| ALICE.replace('\n', &format!(" models={models}\n"));
+    let file = File::new("steps", &[&line("small")]);
+    let server = HttpServer::start(file.program(&fabric));
+    let chain =
+        json!({"pattern_name": "ai", "input_text": "x", "then": [{"pattern_name": "summarize"}]});
+    let chain = json!({"name": "fabric_run_pattern", "arguments": chain});
+    let chain = Modern::new(json!(1), "tools/call", chain);
+    let _running = chain.with("Authorization", &bearer('a')).stream(&server);
+    fabric.wait_held(1);
+    file.write(&[&line("large")]);
+    let changed = poll(DEADLINE, || {
+        send(&server, 'a', call()).expect_status(200);
+        let log = server.process.stderr();
+        log.contains("changed: alice").then_some(())
+    });
+    assert!(changed.is_some());
+    fabric.release_all();
+    server.process.wait_stderr("error=invalid-request");
+    let log = server.process.stderr();
+    let refusal = log.lines().find(|line| line.contains("ok=false"));
+    let why = "reason=\"`then[0].model_name`: you may not run the model small";
+    contains(
+        refusal.unwrap(),
+        ["pattern=summarize model=small duration_ms", why],
+    );
+    fabric.expect_chats(1);
+}
+
+#[test]
 fn a_line_of_the_file_limits_models_runs_and_tokens() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("limits"));
     let usage = json!({"type": "usage", "usage": {"input_tokens": 6, "output_tokens": 5}});
