@@ -77,25 +77,19 @@ fn what_the_operator_refuses_is_logged_with_its_pattern_and_the_reason() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).flags("--read-only --deny-pattern ai --default-model m");
     let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
-    let complete = json!({"ref": {"type": "ref/prompt", "name": "ai"}, "argument": {"name": "x", "value": ""}});
-    for (method, params, begin) in [
-        (
-            "tools/call",
-            json!({"name": "fabric_run_pattern", "arguments": run("summarize")}),
-            "tool=fabric_run_pattern pattern=summarize model=m ok=false error=forbidden reason=\"This server does not run",
-        ),
-        (
-            "prompts/get",
-            json!({"name": "ai"}),
-            "pattern=ai model=default ok=false code=-32602 error=invalid-request reason=\"`name`: the pattern ai is denied",
-        ),
-        (
-            "completion/complete",
-            complete,
-            "pattern=ai model=default ok=false code=-32602 error=invalid-request reason=\"`ref.name`: the",
-        ),
+    client.failure("fabric_run_pattern", run("summarize"), "forbidden");
+    let prompt = json!({"type": "ref/prompt", "name": "ai"});
+    let argument = json!({"name": "x", "value": ""});
+    let params = json!({"name": "ai", "ref": prompt, "argument": argument});
+    for method in ["prompts/get", "completion/complete"] {
+        client.error(method, params.clone());
+    }
+    let denied = "pattern=ai model=default ok=false code=-32602 error=invalid-request reason=\"`";
+    for begin in [
+        "pattern=summarize model=m ok=false error=forbidden reason=\"This server does not run",
+        &format!("{denied}name`: the pattern ai is denied"),
+        &format!("{denied}ref.name`: the pattern ai is denied"),
     ] {
-        client.ask(method, params);
         client.process.wait_stderr(begin);
     }
 }
