@@ -352,10 +352,11 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     let lines =
         problems.map(|one| format!("Check: {} {}\n", text(&one["what"]), text(&one["fix"])));
     let number = report["fabric"]["patterns"].as_u64();
-    let patterns = number
-        .filter(|_| report["ok"] == true)
-        .map(|number| counted(number, "pattern"));
-    let works = patterns.map(|them| format!("Check: it works; there are {them}.\n"));
+    let works = number.filter(|_| report["ok"] == true).map(|number| {
+        let are = if number == 1 { "is" } else { "are" };
+        let patterns = counted(number, "pattern");
+        format!("Check: it works; there {are} {patterns}.\n")
+    });
     Ok(works.into_iter().chain(lines).collect())
 }
 

@@ -147,7 +147,7 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
     };
     match all {
         Some((number, oldest)) => format!(
-            "Of the {} that are kept, since {}, none fits query and since. Leave these out to see all.",
+            "Of the {} kept since {}, none fits query and since. Leave these out to see all.",
             counted(number, "run"),
             time::timestamp(oldest)
         ),

@@ -228,6 +228,16 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
         none.to_str().unwrap(),
     ]);
     refused(&finished, "--patterns-dir");
+    home.write("one/p/system.md", "Do it.");
+    let one = home.path("one");
+    let one = [
+        "--install",
+        "windsurf",
+        "--patterns-dir",
+        one.to_str().unwrap(),
+    ];
+    home.run(one)
+        .expect_stdout("Check: it works; there is 1 pattern.\n");
     let dead = home.run([
         "--install",
         "windsurf",

@@ -314,7 +314,7 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
         let got = asked(&mut other, arguments.clone());
         let shown = got["runs"].as_array().unwrap().len();
         assert_eq!(shown, found, "{arguments}: {got}");
-        let says_why = "Of the 2 runs that are kept, since 20";
+        let says_why = "Of the 2 runs kept since 20";
         let why = got["warnings"][0].as_str().unwrap_or_default();
         assert_eq!(why.starts_with(says_why), found == 0, "{got}");
     }
