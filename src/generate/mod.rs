@@ -34,10 +34,7 @@ pub(crate) fn generate(what: &Generate, program: &str) -> Result<(String, String
             let other = word.and_then(|path| std::path::absolute(path).ok());
             let text = file(name, word, other.as_deref().unwrap_or(Path::new(program)))
                 .map_err(|why| format!("--generate {name}: {why}"))?;
-            let mut places = PLACES.lines();
-            let place = places.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-            let place = place.unwrap_or_default();
-            (text.replace("@PLACE@", place), place.to_owned())
+            (text, place(name).to_owned())
         }
         Generate::Token(line, _) => {
             let hint = "the line is for the tokens file; the token is for the client, and is shown only here";
@@ -64,15 +61,20 @@ pub(crate) fn generate(what: &Generate, program: &str) -> Result<(String, String
     })
 }
 
-/// Where to save each [`Generate::File`].
-const PLACES: &str = include_str!("places.txt");
+/// Where to save a [`Generate::File`].
+fn place(name: &str) -> &'static str {
+    let mut places = include_str!("places.txt").lines();
+    let place = places.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    place.unwrap_or_default()
+}
 
 /// A [`Generate::File`]. `word` is what follows its name, `program` what a unit starts.
 fn file(name: &str, word: Option<&str>, program: &Path) -> Result<String, String> {
     Ok(match name {
         "man" => man::page(),
         "complete-bash" | "complete-zsh" | "complete-fish" => {
-            completions::complete(name.trim_start_matches("complete-"))
+            let text = completions::complete(name.trim_start_matches("complete-"));
+            text.replace("@PLACE@", place(name))
         }
         "systemd-unit" => unit::unit(program, false)?,
         "systemd-template" => unit::unit(program, true)?,

@@ -296,7 +296,7 @@ fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = TempFolder::new("compose");
-    let file = folder.path("a $\u{7f}.env");
+    let file = folder.path("a $\u{7f}@PLACE@.env");
     let name = file.to_str().unwrap();
     let text = generated(["compose", name]);
     let escaped = name.replace('$', "$$").replace('\u{7f}', "\\u007f");
