@@ -43,8 +43,8 @@ pub(super) struct Arguments<'a> {
     given: Given<'a>,
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
-    /// An argument that is not in the schema any more.
-    former: &'static str,
+    /// Arguments that are not in the schema, and taken all the same.
+    former: Vec<&'static str>,
     faults: Vec<Error>,
 }
 
@@ -394,9 +394,9 @@ impl<'a> Arguments<'a> {
             .any(|fault| about(fault).starts_with(name))
     }
 
-    /// Whether an argument has anything in it that is not in the schema any more.
+    /// Whether an argument has anything in it that is not in the schema, and taken all the same.
     pub(super) fn former(&mut self, name: &'static str) -> bool {
-        self.former = name;
+        self.former.push(name);
         let mut given = self.given.iter();
         given.any(|(given, node)| given == name && !node.is_empty())
     }
@@ -410,7 +410,8 @@ impl<'a> Arguments<'a> {
     pub(super) fn faults(&mut self) -> Result<(), Error> {
         let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
         let is_unknown = |(name, node): &&(Cow<'_, str>, Node<'_>)| {
-            !node.is_empty() && *name != self.former && !known.contains(&&**name)
+            let mut all = known.iter().chain(&self.former);
+            !node.is_empty() && !all.any(|known| known == name)
         };
         let unknown = std::mem::take(&mut self.given).iter().filter(is_unknown);
         // The same order however they are given.

@@ -30,8 +30,11 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let strategy = "strategy_name: A prompting strategy to put before it.";
     let strategy = (!policy.no_strategies).then(|| arguments.name(strategy));
     let strategy = strategy.flatten();
-    // A client that knows the tool from a server with Fabric may send these; the tool does this here in any case.
-    arguments.former("dry_run");
+    // A client that knows the tool from a server with Fabric may send these, as --call does. The whole prompt is given at once
+    // in any case.
+    for name in ["dry_run", "stream", "max_chars"] {
+        arguments.former(name);
+    }
     arguments.check(policy.check("pattern_name", &pattern).err());
     Ok(Prepared {
         fields: vec![("pattern", pattern.as_str().to_owned())],

@@ -104,7 +104,7 @@ fn check(client: &mut impl Caller) {
         ("plain", json!({}), format!("Sum it up.\n{long}")),
         (
             "plain",
-            json!({"strategy_name": "CoT", "dry_run": true}),
+            json!({"strategy_name": "CoT", "dry_run": true, "stream": true, "max_chars": 9}),
             format!("Step by step.\nSum it up.\n{long}"),
         ),
         (
