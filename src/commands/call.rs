@@ -303,9 +303,14 @@ fn decoded(bytes: Vec<u8>) -> Result<String, &'static str> {
     })
 }
 
-/// A result as people read it: lists as tables, other values as lines.
-fn readable(result: &Value) -> String {
-    let members = result.as_object().into_iter().flatten();
+/// The text of a result as people read it: lists as tables, other values as lines. `None` if it is an output, which is shown
+/// as it is, even if it is JSON.
+fn readable(result: &Value, text: &str) -> Option<String> {
+    if result["structuredContent"]["output_text"].is_string() {
+        return None;
+    }
+    let value = serde_json::from_str::<Value>(text).ok()?;
+    let members = value.as_object()?.iter();
     let parts = members.map(|(name, value)| match value {
         Value::Array(rows) if rows.iter().any(Value::is_object) => aligned(rows),
         Value::Array(items) => {
@@ -320,7 +325,7 @@ fn readable(result: &Value) -> String {
         Value::String(text) => format!("{name}: {text}\n"),
         other => format!("{name}: {}\n", cell(other)),
     });
-    Vec::from_iter(parts).join("\n")
+    Some(Vec::from_iter(parts).join("\n"))
 }
 
 /// Objects as a table, a column for each member that there is of these.
@@ -507,19 +512,19 @@ impl Screen {
         let texts: Vec<&str> = refused.into_iter().chain(texts).collect();
         let (&first, rest) = texts.split_first().unwrap_or((&"", &[]));
         if json {
-            let shown = match good {
-                true => result["structuredContent"].clone(),
-                false => failure(answer, rest),
+            let shown = match &result["structuredContent"] {
+                _ if !good => failure(answer, rest),
+                // A server with --plain-results gives the text alone.
+                Value::Null => serde_json::from_str(first).unwrap_or_else(|_| first.into()),
+                structured => structured.clone(),
             };
             self.print(&mut state, &format!("{shown:#}\n"));
         } else if state.printed.is_none() {
-            match serde_json::from_str::<Value>(first) {
+            match readable(result, first).filter(|_| io::stdout().is_terminal()) {
                 // What had arrived before it failed.
                 _ if !good => self.print(&mut state, &rest.join("\n")),
-                Ok(value) if io::stdout().is_terminal() => {
-                    self.print(&mut state, &readable(&value))
-                }
-                _ => self.print(&mut state, first),
+                Some(table) => self.print(&mut state, &table),
+                None => self.print(&mut state, first),
             }
         }
         if state.printed.is_some_and(|last| last != '\n') {
@@ -670,7 +675,12 @@ mod tests {
             "patterns": ["x", "y"], "vendors": {"OpenAI": ["m"]}, "n": 3, "prompt": "# A\n- b",
         });
         let expected = "name       description  variables\nai         It answers.\nsummarize  S.           a, b\n\nn: 3\n\npatterns:\nx\ny\n\nprompt: # A\n- b\n\nvendors:\n  OpenAI: m\n";
-        assert_eq!(readable(&result), expected);
+        let shown = readable(&Value::Null, &result.to_string());
+        assert_eq!(shown.as_deref(), Some(expected));
+        // What a model wrote stays as it is.
+        let output = json!({"structuredContent": {"output_text": "{\"n\": 3}"}});
+        assert_eq!(readable(&output, "{\"n\": 3}"), None);
+        assert_eq!(readable(&Value::Null, "42"), None);
         let costs = [3e-6, 0.0, 2.5].map(|cost| cell(&json!(cost)));
         assert_eq!(costs, ["0.000003", "0", "2.5"]);
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::support::expect::includes;
 use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
+use crate::support::http::HttpServer;
 use crate::support::process::{Finished, Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::Stdio;
@@ -69,11 +70,14 @@ fn plain_results_are_text_alone_but_for_json_on_the_command_line() {
         assert_eq!(result["isError"], false, "{result}");
         assert!(result.get("structuredContent").is_none(), "{result}");
     }
-    let json = plain()
-        .flags("--json --call fabric_list_strategies")
-        .run(DEADLINE);
-    let shown: Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
-    assert!(shown["strategies"].is_array(), "{shown}");
+    let server = HttpServer::start(plain());
+    let url = format!("http://{}{}", server.address, server.path);
+    for program in [plain(), Program::new(["--connect", &url])] {
+        let json = program.flags("--json --call fabric_list_strategies");
+        let json = json.run(DEADLINE);
+        let shown: Value = serde_json::from_str(&json.expect_code(0).stdout).unwrap();
+        assert!(shown["strategies"].is_array(), "{shown}");
+    }
 }
 
 #[cfg(unix)]
