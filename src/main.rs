@@ -143,9 +143,9 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             .and_then(|config| service::healthcheck(&config.host, config.port))
             .map(|()| true)
             .map_err(ExitReason::failed),
-        Command::CheckTokens(file, default) => Tokens::check(default, file)
-            .map(|()| true)
-            .map_err(ExitReason::usage),
+        Command::CheckTokens(file, default) => {
+            Tokens::check(default, file).map_err(ExitReason::usage)
+        }
         Command::Usage {
             folder,
             period,
@@ -184,11 +184,12 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             config.policy.plain_results = false;
             // The run ends with this process, so wait for it; it is kept only where another process can find it.
             config.kept.answer_within = Duration::ZERO;
-            if config.kept.state_dir.is_none() {
+            if state_folder(&mut config.kept)?.is_none() {
                 config.kept.keep = Duration::ZERO;
             }
             let (server, config, _demo) = assemble(*config)?;
-            config.warnings.iter().for_each(|text| call::say(text));
+            let warnings = config.warnings.iter().chain(&config.kept.memory_only);
+            warnings.for_each(|text| call::say(text));
             let called = call::run(CallTarget::Here(&server), &tool, &words, config.json);
             // The end of a run that could not be written at once.
             server.backend.runs.interrupt_all();
@@ -382,7 +383,9 @@ fn state_folder(kept: &mut RunSettings) -> Result<Option<Arc<Folder>>, ExitReaso
     folder.transpose().or_else(|why| match kept.is_history {
         true => {
             kept.state_dir = None;
-            log::warn!("runs are kept in memory only: {why}");
+            let why = format!("runs are kept in memory only: {why}");
+            log::warn!("{why}");
+            kept.memory_only = Some(why);
             Ok(None)
         }
         false => Err(ExitReason::failed(why)),

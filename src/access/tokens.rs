@@ -140,8 +140,10 @@ impl Tokens {
     ///
     /// # Errors
     /// The mistakes of the file, a line each.
-    pub(crate) fn check(default: Option<Secret>, file: PathBuf) -> Result<(), String> {
-        Tokens::open(default, Some(file), true, &Accounts::alone(1)).map(drop)
+    pub(crate) fn check(default: Option<Secret>, file: PathBuf) -> Result<bool, String> {
+        let read = Tokens::open(default, Some(file), true, &Accounts::alone(1));
+        let named = |why: String| why.replace(SETTING, "--check-tokens");
+        read.map(|_| true).map_err(named)
     }
 
     /// Whether there is no token and no tokens file.
@@ -872,22 +874,16 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_no_start() {
-        let missing = Tokens::open(
-            Some(Secret::new("x")),
-            Some("/no/such".into()),
-            false,
-            &Accounts::alone(1),
-        )
-        .err();
+        let (alone, secret) = (Accounts::alone(1), || Some(Secret::new("x")));
+        let open = |default, file| Tokens::open(default, file, false, &alone);
+        let missing = open(secret(), Some("/no/such".into())).err().unwrap();
         let expected = "--tokens-file (FABRIC_MCP_TOKENS_FILE): no such file: \"/no/such\"; give \
             one with the lines that fabric-mcp --generate token NAME ROLE prints";
-        assert_eq!(missing.as_deref(), Some(expected));
-        assert!(
-            Tokens::open(None, None, false, &Accounts::alone(1))
-                .unwrap()
-                .is_empty()
-        );
-        let only = Tokens::open(Some(Secret::new("x")), None, false, &Accounts::alone(1)).unwrap();
+        assert_eq!(missing, expected);
+        let checked = Tokens::check(None, "/no/such".into()).unwrap_err();
+        assert!(checked.starts_with("--check-tokens: no such file: \"/no/such\";"));
+        assert!(open(None, None).unwrap().is_empty());
+        let only = open(secret(), None).unwrap();
         let has = |token: &str| only.holder(fingerprint(token)).is_ok();
         assert!(!only.is_empty() && has("x") && !has("") && !has("xx"));
     }

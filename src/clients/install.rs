@@ -132,11 +132,13 @@ fn write(
     let new = old.filter(|_| entry.is_none()).unwrap_or(Some(new));
     // What is not shown is secret.
     let backup = found.replace(new, entry != shown)?;
-    // The new backup has everything that these have, except somebody else's entry.
+    // The new backup has everything that these have, except somebody else's entry. What was there before our entry stays
+    // until that is removed.
+    let is_update = document.own.is_some() && entry.is_some();
     let is_same = |(_, old): &&(_, String)| {
         let old = document.like(old).ok();
         let old = old.filter(|old| old.rest == document.rest);
-        old.is_some_and(|old| old.own.is_none_or(|own| is_ours(&own)))
+        old.is_some_and(|old| old.own.map_or(!is_update, |own| is_ours(&own)))
     };
     for (old, _) in backups.iter().filter(is_same) {
         let _ = std::fs::remove_file(old);

@@ -158,6 +158,8 @@ fn is_given(arguments: &Map<String, Value>, name: &str) -> bool {
 /// is a query, where that is all that a tool needs.
 fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason> {
     let (mut arguments, mut query) = (Map::new(), Vec::new());
+    let twice =
+        |key: &str| ExitReason::usage(format!("--call: {key} is given twice; leave one out"));
     for word in words {
         let pair = word.split_once('=').filter(|(key, _)| is_key(key));
         match (serde_json::from_str(word), pair) {
@@ -168,27 +170,27 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
                     Some(rest) if rest.starts_with('@') => rest.to_owned(),
                     Some(file) => read(key, file)?,
                 };
-                let (key, member) = key.split_once('.').unwrap_or((key, ""));
-                let mut place = arguments.entry(key).or_insert(Value::Null);
-                if !member.is_empty() {
-                    if !place.is_object() {
-                        *place = json!({});
-                    }
+                let (name, member) = key.split_once('.').unwrap_or((key, ""));
+                let mut place = arguments.entry(name).or_insert(Value::Null);
+                if !member.is_empty() && (place.is_null() || place.is_object()) {
                     place = &mut place[member];
+                }
+                if !place.is_null() {
+                    return Err(twice(key));
                 }
                 *place = value.into();
             }
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
                 return Err(no_object(word, &format!("is not JSON: {error}")));
             }
-            (Ok(Value::Array(_)), _) => return Err(no_object(word, "is not a JSON object")),
-            _ if tool == SEARCH => query.push(word.as_str()),
+            _ if tool == SEARCH && !word.starts_with('[') => query.push(word.as_str()),
             (Err(_), _) => return Err(no_argument(tool, word)),
             (Ok(_), _) => return Err(no_object(word, "is not a JSON object")),
         }
     }
-    if !query.is_empty() {
-        arguments.insert("query".to_owned(), query.join(" ").into());
+    let query = query.join(" ");
+    if !query.is_empty() && arguments.insert("query".to_owned(), query.into()).is_some() {
+        return Err(twice("query"));
     }
     Ok(arguments)
 }
@@ -219,8 +221,12 @@ fn no_argument(tool: &str, word: &str) -> ExitReason {
             format!("is a file: pipe it in, < {file}, or give {INPUT}=@{file}")
         }
         Some(first) => {
+            let meant = match &*word.to_ascii_lowercase() {
+                "today" | "yesterday" if tool == "fabric_get_run" => "since=1d",
+                _ => &format!("{first}={short}"),
+            };
             format!(
-                "is neither JSON nor KEY=VALUE: did you mean {first}={short}? --list-tools shows all of them"
+                "is neither JSON nor KEY=VALUE: did you mean {meant}? --list-tools shows all of them"
             )
         }
         None => format!("must be left out: {tool} takes no arguments"),
@@ -281,25 +287,30 @@ fn input(name: &str, text: impl Read) -> Result<String, ExitReason> {
 ///
 /// # Errors
 /// What they are instead, and what makes text of it.
-fn decoded(bytes: Vec<u8>) -> Result<String, &'static str> {
-    match bytes[..] {
-        [0xff, 0xfe, ..] | [1..=255, 0, 1..=255, 0, ..] => {
-            return Err("UTF-16, not UTF-8: iconv -f UTF-16LE -t UTF-8 converts it");
-        }
-        [0xfe, 0xff, ..] | [0, 1..=255, 0, 1..=255, ..] => {
-            return Err("UTF-16, not UTF-8: iconv -f UTF-16BE -t UTF-8 converts it");
-        }
-        _ => {}
+fn decoded(bytes: Vec<u8>) -> Result<String, String> {
+    let wide = match bytes[..] {
+        [0xff, 0xfe, 0, 0, ..] | [1..=255, 0, 0, 0, 1..=255, 0, 0, 0, ..] => "32LE",
+        [0, 0, 0xfe, 0xff, ..] | [0, 0, 0, 1..=255, 0, 0, 0, 1..=255, ..] => "32BE",
+        [0xff, 0xfe, ..] | [1..=255, 0, 1..=255, 0, ..] => "16LE",
+        [0xfe, 0xff, ..] | [0, 1..=255, 0, 1..=255, ..] => "16BE",
+        _ => "",
+    };
+    if let Some(bits) = wide.get(..2) {
+        let what = format!("UTF-{bits}, not UTF-8: iconv -f UTF-{wide} -t UTF-8 converts it");
+        return Err(what);
     }
     // Of what can be UTF-8, the tool says whether it is text.
     String::from_utf8(bytes).map_err(|error| {
         let bytes = error.as_bytes();
-        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(512)]);
-        match tools::no_text(&start) {
-            Some(what) if !what.starts_with("a binary") => what,
-            _ if bytes.contains(&0) => "a binary file, not text: give its text",
-            _ => "not UTF-8: iconv -f WINDOWS-1252 -t UTF-8 converts most older texts",
-        }
+        let start = String::from_iter(bytes.iter().take(512).map(|byte| char::from(*byte)));
+        // No older encoding of texts has these.
+        let is_binary = |byte: &u8| matches!(byte, 0..=7 | 14..=25 | 28..=31);
+        let what = match tools::file_kind(&start) {
+            Some(what) => what,
+            None if bytes.iter().any(is_binary) => "a binary file, not text: give its text",
+            None => "not UTF-8: iconv -f WINDOWS-1252 -t UTF-8 converts most older texts",
+        };
+        what.to_owned()
     })
 }
 
@@ -655,6 +666,10 @@ mod tests {
             r#"fabric_get_run since=2d => {"since":"2d"}"#,
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
+            r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows all of them"#,
+            "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",
+            r#"fabric_run_pattern variables=x variables.a=1 => --call: variables.a is given twice; leave one out"#,
+            "fabric_list_patterns query=x y => --call: query is given twice; leave one out",
             r#"fabric_list_contexts x => --call: "x" must be left out: fabric_list_contexts takes no arguments"#,
             r#"fabric_run_pattern input_text=@nope => --call: input_text: no such file: "nope"; for a value that begins with @, give input_text=@@…"#,
         ] {
@@ -711,7 +726,20 @@ mod tests {
             (b"\xff\xfea\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
             (b"a\0b\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
             (b"\0a\0b".to_vec(), "iconv -f UTF-16BE -t UTF-8"),
+            (
+                b"\xff\xfe\0\0a\0\0\0".to_vec(),
+                "iconv -f UTF-32LE -t UTF-8",
+            ),
+            (b"\0\0\0a\0\0\0b".to_vec(), "iconv -f UTF-32BE -t UTF-8"),
             (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
+            (b"\xff\xd8\xff\xe1\x2f\xfeExif".to_vec(), "it is an image"),
+            (b"\0\0\0\x24ftypheic\xff".to_vec(), "it is an image"),
+            (b"RIFF\xb2\x24\0\0WEBPVP8 ".to_vec(), "it is an image"),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1".to_vec(), "it is an older"),
+            (b"BZh91AY&SY\xff\xfe".to_vec(), "it is a compressed"),
+            (b"\xfd7zXZ\0".to_vec(), "it is a compressed"),
+            (b"7z\xbc\xaf'\x1c".to_vec(), "it is a compressed file (7z"),
+            (b"MZ\x90\x03".to_vec(), "it is a binary file, not"),
             (b"PK\x03\x04\x14\0\xff".to_vec(), "it is a zip archive"),
             (b"\x89PNG\r\n\x1a\n\0\0".to_vec(), "it is an image"),
             (b"\0\0\0\x18ftyp\xff".to_vec(), "it is a binary file, not"),

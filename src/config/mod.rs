@@ -221,6 +221,8 @@ pub(crate) struct RunSettings {
     pub(crate) state_dir: Option<PathBuf>,
     /// Whether runs are kept in memory if that folder cannot be used: `--history`.
     pub(crate) is_history: bool,
+    /// That they are, and why.
+    pub(crate) memory_only: Option<String>,
 }
 
 /// The model of runs that name none, in the log, the ledger and the prices.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::access::Identity;
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error};
@@ -145,25 +146,26 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         48.. => counted(hours / 24, "day"),
         hours => counted(hours, "hour"),
     };
-    match all {
-        Some((number, oldest)) => format!(
+    match (all, &settings.memory_only) {
+        (Some((number, oldest)), _) => format!(
             "Of the {} kept since {}, none fits query and since. Leave these out to see all.",
             counted(number, "run"),
             time::timestamp(oldest)
         ),
-        None if !context.backend.runs.keeps() => {
+        // Others are not told paths of this machine.
+        (None, Some(why)) if context.caller().identity == Identity::Local => {
+            format!("No earlier run is known: {why}.")
+        }
+        _ if !context.backend.runs.keeps() => {
             "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
         }
-        None => {
-            let (none, how) = match settings.state_dir.is_some() {
-                true => ("none was started", " (--keep-runs)."),
-                false => (
-                    "this server has started none",
-                    ". With --state-dir, runs are kept across restarts.",
-                ),
-            };
-            format!("No run is kept: {none}, or all ended more than {long} ago{how}")
-        }
+        _ if settings.state_dir.is_some() => format!(
+            "No run is kept: none was started, or all ended more than {long} ago (--keep-runs)."
+        ),
+        _ => format!(
+            "No run is kept: this server has started none, or all ended more than {long} ago. \
+             With --state-dir, runs are kept across restarts."
+        ),
     }
 }
 

@@ -159,6 +159,12 @@ fn a_run_can_be_found_in_the_state_folder() {
         .run(DEADLINE);
     let words = "--state-dir: not a folder: ";
     refused.expect_code(1).expect_stderr(words);
+    let listed = call(&fabric, ["fabric_get_run", "--history"]).arg("--state-dir");
+    let listed = listed.arg(env!("CARGO_BIN_EXE_fabric-mcp")).run(DEADLINE);
+    let listed = listed.expect_code(0).expect_stderr(words);
+    listed.expect_stdout(
+        "No earlier run is known: runs are kept in memory only: --state-dir: not a folder: ",
+    );
     fabric.expect_chats(1);
 }
 
@@ -239,22 +245,11 @@ fn failures_go_to_stderr_with_exit_code_1() {
     assert_eq!(broken.stdout, "half\n", "what had arrived, once");
     let found = broken.stderr.trim_end().lines().count();
     assert_eq!(found, 1, "{}", broken.stderr);
-    let wrong = call(
-        &fabric,
-        [RUN, r#"{"pattern_name":"summarize","temperature":9}"#],
-    )
-    .run(DEADLINE);
+    let hot = r#"{"pattern_name":"summarize","temperature":9}"#;
+    let wrong = call(&fabric, [RUN, hot]).run(DEADLINE);
     wrong.expect_code(1).expect_stderr("`temperature`");
     assert_eq!(wrong.stdout, "");
-    let json = call(
-        &fabric,
-        [
-            RUN,
-            r#"{"pattern_name":"summarize","temperature":9}"#,
-            "--json",
-        ],
-    )
-    .run(DEADLINE);
+    let json = call(&fabric, [RUN, hot, "--json"]).run(DEADLINE);
     json.expect_code(1)
         .expect_stderr("`temperature`")
         .expect_stdout("urn:fabric-mcp:error:invalid-request");

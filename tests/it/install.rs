@@ -54,7 +54,7 @@ impl TempFolder {
 }
 
 /// Clients whose file is in the home on every Unix: name, path, the key of their servers, and a typical file.
-const FILES: [&str; 6] = [
+const FILES: [&str; 8] = [
     "cursor .cursor/mcp.json mcpServers => {\n  \"mcpServers\": {\n    \"other\": { \"command\": \"npx\" }\n  }\n}\n",
     "zed .config/zed/settings.json context_servers => // Zed settings\n//\n// see the docs\n{\n  \"theme\": \"One Dark\", \
      // dark\n  \"vim_mode\": true,\n}\n",
@@ -63,6 +63,8 @@ const FILES: [&str; 6] = [
      \"x\"}\r\n\t\t}\r\n\t}\r\n}",
     "cline .cline/data/settings/cline_mcp_settings.json mcpServers => \u{feff}{\"mcpServers\":{}}",
     "continue .continue/mcpServers/fabric.json mcpServers => {}",
+    "kiro .kiro/settings/mcp.json mcpServers => {\n  \"mcpServers\": {\"a\": {\"command\": \"x\"}}\n}\n",
+    "copilot-cli .copilot/mcp-config.json mcpServers => {\n  \"mcpServers\": {}\n}\n",
     "gemini-cli .gemini/settings.json mcpServers => {\n    /* kept */\n    \"ui\": {\"theme\": \"GitHub\"},\n    \
      \"mcpServers\": {\n        \"a\": {\"httpUrl\": \"https://a/mcp\"},\n        \"b\": {\"command\": \"b\"}\n    }\n}\n",
 ];
@@ -106,8 +108,10 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
             new.as_object_mut().unwrap().remove(key);
         }
         assert_eq!(old, new, "{client}: {after}");
-        // Every original line is still there, but for a comma.
-        let lines = before.lines().map(str::trim_end);
+        // Every original line is still there, but for a comma, or a bracket at its end.
+        let lines = before
+            .lines()
+            .map(|line| line.trim_end().trim_end_matches('}'));
         for line in lines.filter(|line| line.trim().len() > 1 && !line.contains("{}")) {
             assert!(after.contains(line), "{client}: {line:?} in {after}");
         }
@@ -118,9 +122,12 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         let done = home.run(["--demo", "--install", client]);
         done.expect_code(0).expect_stdout("nothing to do");
         assert_eq!(home.read(file), after, "{client}");
+        let update = ["--demo", "--read-only", "--install", client, "--yes"];
+        home.run(update).expect_code(0);
+        let after = home.read(file);
         let done = home.run(["--uninstall", client, "--yes"]);
         done.expect_code(0).expect_stdout("- \"fabric\": {");
-        assert_eq!(home.read(&format!("{file}.backup-2")), after, "{client}");
+        assert_eq!(home.read(&format!("{file}.backup-3")), after, "{client}");
         assert_eq!(home.read(file), before, "{client}");
         let done = home.run(["--uninstall", client]);
         done.expect_code(0).expect_stdout("nothing to do");

@@ -109,7 +109,9 @@ enum Thing {
 /// `invalid-request`, saying what to give instead.
 pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Error> {
     let text = text.trim();
-    let what = match (no_text(text), meant(text)) {
+    let binary = "a binary file, as it has NUL bytes";
+    let kind = file_kind(text).or(text.contains('\0').then_some(binary));
+    let what = match (kind, meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
             "only names a file or its path, and files are not opened: give the text itself, or \
@@ -127,8 +129,9 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     Err(refused(detail).about(argument))
 }
 
-/// Kinds of files that are no text, and how their bytes begin, as they are or in base64.
-const FILES: [(&str, &str); 3] = [
+/// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which
+/// is U+FFFD if it was lost. What follows a ? comes soon after such a character.
+const FILES: [(&str, &str); 6] = [
     (
         "a PDF (pdftotext makes text of it)",
         "%PDF- JVBERi0 data:application/pdf",
@@ -139,18 +142,32 @@ const FILES: [(&str, &str); 3] = [
     ),
     (
         "an image (tesseract makes text of it)",
-        "GIF8 R0lGOD iVBORw0KGgo /9j/4 data:image/ PNG\r\n\u{1a} JFIF",
+        "GIF8 R0lGOD iVBORw0KGgo /9j/4 data:image/ PNG\r\n\u{1a} II*\0 MM\0* \u{ff}\u{d8}\u{ff} \
+         ?JFIF ?Exif ?WEBP ?ftyphe ?ftypmif1 ?ftypmsf1 ?ftypavif",
     ),
+    (
+        "an older office document (LibreOffice makes text of it)",
+        "0M8R4KGx \u{d0}\u{cf}\u{11} \u{fffd}\u{fffd}\u{11} \u{871}\u{1a}",
+    ),
+    (
+        "a compressed file (7z opens it)",
+        "BZh QlpoO 7z\u{bc}\u{af} 7z\u{fffd}\u{fffd} N3q8r \u{1f}\u{8b} \u{1f}\u{fffd} H4sI \u{fd}7zXZ \u{fffd}7zXZ Rar!\u{1a}",
+    ),
+    ("a program", "\u{7f}ELF f0VMR"),
 ];
 
-/// What kind of file a text contains, perhaps as base64, and which program makes text of it.
-pub(crate) fn no_text(text: &str) -> Option<&'static str> {
-    let start = text.trim_start_matches(|c: char| c.is_control() || "\u{feff}\u{fffd}".contains(c));
-    let is = |marks: &str| marks.split(' ').any(|mark| start.starts_with(mark));
-    let found = FILES.iter().find(|(_, marks)| is(marks));
-    let found = found.map(|(what, _)| *what);
-    let binary = "a binary file, as it has NUL bytes";
-    found.or_else(|| text.contains('\0').then_some(binary))
+/// What kind of file a text contains, and which program makes text of it.
+pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
+    let is_byte = |c: char| c.is_control() && !c.is_whitespace() || "\u{feff}\u{fffd}".contains(c);
+    let start = text.trim_start_matches(|c: char| c.is_whitespace() || is_byte(c));
+    let head = text.chars().take(16).skip_while(|c| !is_byte(*c));
+    let head = String::from_iter(head);
+    let is = |mark: &str| match mark.strip_prefix('?') {
+        Some(mark) => head.contains(mark),
+        None => text.starts_with(mark) || start.starts_with(mark),
+    };
+    let found = FILES.iter().find(|(_, marks)| marks.split(' ').any(is));
+    found.map(|(what, _)| *what)
 }
 
 /// The only thing that a text is about: the text is the thing alone, or a short request to do something with it. A text
@@ -299,11 +316,17 @@ mod tests {
             ("\u{fffd}PNG\r\n\u{1a}", "an image"),
             ("\u{fffd}\u{fffd}\0\u{10}JFIF", "an image"),
             ("data:image/png;base64,iVBO", "an image"),
+            ("\u{fffd}\u{fffd}/\u{fffd}Exif\0", "an image"),
+            ("\0\0\0 ftypheic", "an image"),
+            ("RIFF$\u{fffd}\0\0WEBP", "an image"),
+            ("\u{fffd}\u{fffd}\u{11}\u{871}\u{1a}", "an older"),
+            ("7z\u{fffd}\u{fffd}'\u{1c}", "a compressed file"),
+            ("\u{7f}ELF\u{2}", "is a program, not text"),
             ("a\0", "NUL bytes, not text"),
         ] {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
-        let all = "|text|httpsː//x|https:/x|See https://x|Explain: main.rs is slow|#!/bin/sh|\
+        let all = "|text|Exif and JFIF|RIFF: WEBP|a\nExif|httpsː//x|https:/x|See https://x|Explain: main.rs is slow|#!/bin/sh|\
                    {\"url\": \"https://x\"}|éhttps://x|ftp://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\

@@ -19,7 +19,7 @@ use super::arguments::{INPUT, PATTERN, VARIABLES};
 use super::listed::instead;
 use super::{Arguments, Policy, Prepared, Tool, refused};
 use input::InputSource;
-pub(crate) use input::no_text;
+pub(crate) use input::file_kind;
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {
