@@ -221,9 +221,7 @@ fn started(entry: &Value) -> Option<&str> {
 fn words(entry: &Value) -> Vec<String> {
     let lists = [&entry["args"], &entry["command"]].map(Value::as_array);
     let words = lists.into_iter().flatten().flatten();
-    words
-        .filter_map(|word| Some(word.as_str()?.to_owned()))
-        .collect()
+    words.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// Whether one of these flags is among the words.

@@ -160,8 +160,7 @@ const FILES: [(&str, &str); 6] = [
 pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
     let is_byte = |c: char| c.is_control() && !c.is_whitespace() || "\u{feff}\u{fffd}".contains(c);
     let start = text.trim_start_matches(|c: char| c.is_whitespace() || is_byte(c));
-    let head = text.chars().take(16).skip_while(|c| !is_byte(*c));
-    let head = String::from_iter(head);
+    let head = String::from_iter(text.chars().take(16).skip_while(|c| !is_byte(*c)));
     let is = |mark: &str| match mark.strip_prefix('?') {
         Some(mark) => head.contains(mark),
         None => text.starts_with(mark) || start.starts_with(mark),
