@@ -726,10 +726,7 @@ mod tests {
             (b"\xff\xfea\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
             (b"a\0b\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
             (b"\0a\0b".to_vec(), "iconv -f UTF-16BE -t UTF-8"),
-            (
-                b"\xff\xfe\0\0a\0\0\0".to_vec(),
-                "iconv -f UTF-32LE -t UTF-8",
-            ),
+            (b"\xff\xfe\0\0a\0\0\0".to_vec(), "iconv -f UTF-32LE"),
             (b"\0\0\0a\0\0\0b".to_vec(), "iconv -f UTF-32BE -t UTF-8"),
             (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
             (b"\xff\xd8\xff\xe1\x2f\xfeExif".to_vec(), "it is an image"),

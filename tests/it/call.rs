@@ -208,14 +208,8 @@ fn the_structured_result_is_one_object() {
     finished.expect_code(0);
     let result: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(result["output_text"], "ab");
-    let cut = call(
-        &fabric,
-        [
-            RUN,
-            r#"{"pattern_name":"summarize","max_chars":1,"input_is_text":true}"#,
-        ],
-    )
-    .run(DEADLINE);
+    let short = r#"{"pattern_name":"summarize","max_chars":1,"input_is_text":true}"#;
+    let cut = call(&fabric, [RUN, short]).run(DEADLINE);
     cut.expect_code(0)
         .expect_stderr("max_chars cut the output to 1 of its 2 characters.");
     assert_eq!(cut.stdout, "a\n");

@@ -518,10 +518,8 @@ fn a_key_or_token_that_was_filled_in_stays() {
     }
     let sent = server.requests_of("POST /mcp");
     let sent: Vec<_> = sent.iter().map(|one| one.header("Authorization")).collect();
-    let checked = !sent.is_empty()
-        && sent
-            .iter()
-            .all(|token| *token == Some("Bearer canary-token"));
+    let filled = Some("Bearer canary-token");
+    let checked = !sent.is_empty() && sent.iter().all(|token| *token == filled);
     assert!(checked, "the check has the entry's token: {sent:?}");
 }
 

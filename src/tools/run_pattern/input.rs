@@ -316,7 +316,6 @@ mod tests {
             ("\u{fffd}\u{fffd}\0\u{10}JFIF", "an image"),
             ("data:image/png;base64,iVBO", "an image"),
             ("\u{fffd}\u{fffd}/\u{fffd}Exif\0", "an image"),
-            ("\0\0\0 ftypheic", "an image"),
             ("RIFF$\u{fffd}\0\0WEBP", "an image"),
             ("\u{fffd}\u{fffd}\u{11}\u{871}\u{1a}", "an older"),
             ("7z\u{fffd}\u{fffd}'\u{1c}", "a compressed file"),
