@@ -61,8 +61,8 @@ impl CallObserver for Poll {
 
 /// Forwards to another observer, with a deadline.
 pub(crate) struct Until {
-    wait: Observer,
-    until: Instant,
+    pub(crate) wait: Observer,
+    pub(crate) until: Instant,
 }
 
 impl Until {

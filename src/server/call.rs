@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use log::Level;
 
@@ -9,10 +10,10 @@ use crate::account::{Reservation, Resource};
 use crate::fabric::{Error, no_room};
 use crate::logging::Line;
 use crate::os::random;
-use crate::protocol::{Answer, Id, Refusal};
+use crate::protocol::{Answer, Feature, Id, Refusal, jsonrpc};
 use crate::sync::Work;
 use crate::tools::{
-    self, Backend, CallHead, Context, ContextState, Failure, MethodWork, Peer, reserve_slots,
+    self, Backend, CallHead, Context, ContextState, LOOK_UP, MethodWork, Peer, reserve_slots,
 };
 use crate::{logging, metrics};
 
@@ -72,6 +73,7 @@ impl Call {
             head: head.clone(),
             memory: Mutex::new(self.memory),
             state: ContextState::default(),
+            looks_up_until: Instant::now() + LOOK_UP,
         });
         let done = catch_unwind(AssertUnwindSafe(|| {
             if let Err(error) = context.enter(slot) {
@@ -97,27 +99,32 @@ impl CallHead {
     /// The answer of a call that could not run or did not finish: no free place, a panic, or cancelled when an answer is
     /// required all the same.
     pub(crate) fn fail(&self, error: Error) -> Answer {
-        if self.tool.is_none() {
-            return self.refuse(error.into());
+        // What is known to be wrong helps more.
+        let error = self.refused.clone().unwrap_or(error);
+        if self.tool.is_some() {
+            tools::report(self, None, &Err(error.clone().into()), None);
         }
-        let failure = Failure::from(error);
-        let mut result = self.result();
-        tools::write_failure(&failure, &self.request_id, &mut result);
-        tools::report(self, None, &Err(failure), None);
-        result.end()
+        self.refuse(error.into())
     }
 
     /// The answer of a call that was refused. A tool has logged that itself.
-    fn refuse(&self, refusal: Refusal) -> Answer {
+    fn refuse(&self, mut refusal: Refusal) -> Answer {
+        let revision = self.request.revision;
         if self.tool.is_none() {
             metrics::failure(&refusal.error);
             let mut line = Line::default();
             line.field("method", self.method);
             let level = logging::level(&refusal.error);
             log_refusal(level, line, &refusal, &self.request_id);
+        } else if self.refused.is_none() || revision.knows(Feature::ArgumentErrorsAsResults) {
+            // So that the model sees what is wrong and corrects it.
+            let mut result = self.result();
+            tools::write_failure(&refusal.error.into(), &self.request_id, &mut result);
+            return result.end();
+        } else {
+            refusal.code = jsonrpc::INVALID_PARAMS;
         }
-        let is_modern = !self.request.revision.is_legacy();
-        refusal.answer(Some(&self.id), is_modern, &self.request_id)
+        refusal.answer(Some(&self.id), !revision.is_legacy(), &self.request_id)
     }
 }
 

@@ -217,6 +217,7 @@ impl Receiver<'_, '_> {
                 fields: Vec::new(),
                 wait: None,
                 ttl: None,
+                refused: None,
             },
             params,
             memory,

@@ -129,8 +129,15 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     };
     let head = &mut request.head;
     head.tool = Some(tool);
-    let prepared = tool.prepare(arguments, &policy);
-    if is_task && prepared.needs != Resource::Runs && prepared.refused.is_none() {
+    let prepared = match tool.prepare(arguments, &policy) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            head.refused = Some(error.clone());
+            return Ok(Action::Answer(head.fail(error)));
+        }
+    };
+    head.refused = prepared.refused;
+    if is_task && prepared.needs != Resource::Runs && head.refused.is_none() {
         let why = "A dry run cannot be a task: call it without params.task.";
         return Err(Refusal::params(why));
     }

@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::access::{Allowance, Caller, Role};
 use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
 use crate::config::{Policy, RunSettings};
-use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Observer, Usage, no_room};
+use crate::fabric::{CallObserver, Catalog, Client, Error, Kind, Observer, Until, Usage, no_room};
 use crate::protocol::{
     Answer, Feature, Id, Json, Level, Refusal, RequestContext, ResultWriter, jsonrpc,
 };
@@ -35,6 +35,8 @@ use super::run_result::{result as so_far, task, write_task};
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Longest time for names in wrong arguments: a Fabric that hangs does not keep a caller from what is known.
+pub(crate) const LOOK_UP: Duration = Duration::from_secs(2);
 /// Most text of one notification, in bytes, so that little waits for a slow reader whatever Fabric sends at once.
 const MOST_TEXT: usize = 16 << 10;
 /// The level of streamed chunks.
@@ -105,6 +107,8 @@ pub(crate) struct CallHead {
     pub(crate) wait: Option<Duration>,
     /// How long its run is kept at least, if it was asked for as a task (2025-11-25).
     pub(crate) ttl: Option<Duration>,
+    /// What is wrong with its arguments. Names in them are then only looked up, to tell what is wrong with those too.
+    pub(crate) refused: Option<Error>,
 }
 
 impl CallHead {
@@ -130,6 +134,8 @@ pub(crate) struct Context {
     pub(crate) memory: Mutex<Reservation>,
     /// How far it has come; at first not at all.
     pub(crate) state: ContextState,
+    /// When a call with wrong arguments is answered with what is known by then.
+    pub(crate) looks_up_until: Instant,
 }
 
 /// How far a call has come.
@@ -216,7 +222,13 @@ impl Context {
 
     /// The context as Fabric's client waits with it.
     pub(crate) fn wait(self: &Arc<Context>) -> Observer {
-        self.clone()
+        match &self.head.refused {
+            Some(_) => Arc::new(Until {
+                until: self.looks_up_until,
+                wait: self.clone(),
+            }),
+            None => self.clone(),
+        }
     }
 
     /// Takes the place that the call came with, or waits for the right one as long as its caller has patience.
@@ -354,7 +366,8 @@ impl Context {
         let task_after = as_task.then_some(settings.task_after);
         let usual = task_after.into_iter().chain(within).min();
         self.head.tool?;
-        self.head.wait.or(usual)
+        let look_up = self.head.refused.as_ref().map(|_| LOOK_UP);
+        look_up.or(self.head.wait).or(usual)
     }
 
     /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
@@ -583,6 +596,11 @@ impl CallObserver for Context {
             self.progress(&mut pending, 1, None);
         }
         Ok(())
+    }
+
+    /// No Fabric is started for a call that is refused in any case.
+    fn is_poll(&self) -> bool {
+        self.head.refused.is_some()
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Error> {

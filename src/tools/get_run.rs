@@ -106,10 +106,14 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     let now = time::milliseconds_now();
     let words = search::stems(query);
     let has_words = |run: &&Run| {
-        let (record, text) = (run.bare(), run.read_chars(0, SEARCHED));
-        let about = record.patterns.join(" ");
-        let found = search::stems(&format!("{about} {} {text}", record.model));
-        words.iter().all(|word| found.contains(word))
+        let has = |text: &str| {
+            let found = search::stems(text);
+            words.iter().all(|word| found.contains(word))
+        };
+        let record = run.bare();
+        let about = format!("{} {} ", record.patterns.join(" "), record.model);
+        // The text may have to be read from its file.
+        has(&about) || has(&(about + &run.read_chars(0, SEARCHED)))
     };
     let entry = |run: &Run| {
         let record = run.bare();
@@ -130,8 +134,7 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
         entry
     };
     let is_asked = |run: &&Run| since.is_none_or(|since| run.bare().created >= since);
-    let found = all.iter().take_while(is_asked);
-    let found = found.filter(|run| words.is_empty() || has_words(run));
+    let found = all.iter().take_while(is_asked).filter(has_words);
     let rows: Vec<Value> = found.take(LATEST).map(entry).collect();
     let all = all.last().map(|oldest| (all.len(), oldest.bare().created));
     let why = rows.is_empty().then(|| no_rows(context, all));

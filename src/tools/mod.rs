@@ -34,13 +34,14 @@ use crate::account::Resource;
 pub(crate) use crate::config::Policy;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
-use crate::protocol::{Feature, Refusal, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{ResultWriter, Revision, jsonrpc};
 use crate::text::wrapped;
 use crate::{logging, metrics};
 
 use arguments::{Arguments, Given};
 pub(crate) use context::{
-    Backend, CallHead, Context, ContextState, MethodWork, Peer, RELATED_TASK, reserve_slots,
+    Backend, CallHead, Context, ContextState, LOOK_UP, MethodWork, Peer, RELATED_TASK,
+    reserve_slots,
 };
 pub(crate) use listed::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, ToolResult, write, write_failure};
@@ -97,42 +98,31 @@ pub(crate) struct Prepared {
     pub(crate) needs: Resource,
     /// How long its caller wants to wait for its run.
     pub(crate) wait: Option<Duration>,
-    /// What is wrong with its arguments.
+    /// What is wrong with its arguments, if the work looks for more.
     pub(crate) refused: Option<Error>,
 }
 
 impl Prepared {
     /// A call without cost, log fields or a wait.
     fn new(work: impl FnOnce(&Arc<Context>) -> ToolResult + Send + 'static) -> Prepared {
-        Prepared::of(None, work)
-    }
-
-    /// The same, or one with `refused` arguments, whose `work` finds all that is wrong with it.
-    fn of(
-        refused: Option<Error>,
-        work: impl FnOnce(&Arc<Context>) -> ToolResult + Send + 'static,
-    ) -> Prepared {
-        let is_refused = refused.is_some();
         Prepared {
             work: Box::new(move |context, result| {
-                let begun = (!is_refused).then(Instant::now);
+                let begun = Instant::now();
                 let done = catch_unwind(AssertUnwindSafe(|| work(context)));
                 // The panic hook has logged where it was; a run ends like any other.
                 let bug = |_| Err(Error::bug(&context.head.request_id).into());
                 let done = done.unwrap_or_else(bug);
-                // A result where the revision allows it, so that the model sees what is wrong and corrects it.
-                let revision = context.head.request.revision;
-                let is_result = !is_refused || revision.knows(Feature::ArgumentErrorsAsResults);
-                let error = done.as_ref().err().filter(|_| !is_result);
-                let refusal =
-                    error.map(|it| Refusal::of(jsonrpc::INVALID_PARAMS, it.error.clone()));
+                if let (Some(_), Err(failure)) = (&context.head.refused, &done) {
+                    report(&context.head, None, &done, None);
+                    return Err(failure.error.clone().into());
+                }
                 end_call(done, begun, context, result);
-                refusal.map_or(Ok(()), Err)
+                Ok(())
             }),
             fields: Vec::new(),
             needs: Resource::Calls,
             wait: None,
-            refused,
+            refused: None,
         }
     }
 }
@@ -143,12 +133,13 @@ impl Tool {
         self.name == run_pattern::TOOL.name && !self.read_only
     }
 
-    /// Checks what was `given` and prepares the call, or its refusal: `invalid-request`, naming the arguments, what was
-    /// wrong with them and what is allowed.
-    pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Prepared {
+    /// Checks what was `given` and prepares the call.
+    ///
+    /// # Errors
+    /// `invalid-request`, naming the arguments, what was wrong with them and what is allowed.
+    pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Result<Prepared, Error> {
         let read = |all: &mut Arguments<'_>| (self.declare)(all, policy);
-        let prepared = Arguments::read(self.name, String::new(), given, read);
-        prepared.unwrap_or_else(|error| Prepared::of(Some(error.clone()), |_| Err(error.into())))
+        Arguments::read(self.name, String::new(), given, read)
     }
 
     /// What it asks for under this policy.
@@ -173,18 +164,13 @@ impl Tool {
     }
 }
 
-/// Logs a call that began at `begun`, if it was not refused, and ended with `outcome`, and writes its result, unless it was
-/// answered before. What a run has come to is stored first.
-fn end_call(
-    outcome: ToolResult,
-    begun: Option<Instant>,
-    context: &Context,
-    result: &mut ResultWriter,
-) {
+/// Logs a call that began at `begun` and ended with `outcome`, and writes its result, unless it was answered before. What a
+/// run has come to is stored first.
+fn end_call(outcome: ToolResult, begun: Instant, context: &Context, result: &mut ResultWriter) {
     let request_id = &context.head.request_id;
     // A run that was not begun took no time.
     let has_begun = context.head.needs != Resource::Runs || context.run().is_some();
-    let took = begun.filter(|_| has_begun).map(|begun| begun.elapsed());
+    let took = has_begun.then(|| begun.elapsed());
     report(&context.head, took, &outcome, context.usage());
     let (backend, account) = (&context.backend, context.account());
     let Some(writer) = context.run() else {
@@ -317,11 +303,8 @@ mod tests {
         let Some(Node::Object(arguments)) = params.get("arguments") else {
             panic!("{message}")
         };
-        let prepared = tool.prepare(arguments, &Policy::default());
-        match prepared.refused {
-            Some(error) => Err(error),
-            None => Ok(prepared),
-        }
+        let prepared = tool.prepare(arguments, &Policy::default())?;
+        prepared.refused.clone().map_or(Ok(prepared), Err)
     }
 
     fn parsed(schema: &str) -> Value {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::cached::Cached;
 use super::observer::SLICE;
-use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy, Until};
+use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy};
 use crate::config::MAX_FABRIC_BODY;
 use crate::logging;
 use crate::search::{Index, purpose};
@@ -200,19 +200,6 @@ impl Catalog {
     /// The models of the last read, if that has not expired. Sends no request.
     pub(crate) fn known_models(&self) -> Option<Arc<Models>> {
         self.models.latest(Instant::now().checked_sub(self.ttl))
-    }
-
-    /// The same, but `None` if it takes longer than `time`.
-    pub(crate) fn models_within(
-        &self,
-        time: Duration,
-        wait: &Observer,
-    ) -> Result<Option<Arc<Models>>, Error> {
-        let limited: Observer = Arc::new(Until::after(time, wait.clone()));
-        match self.models(&limited) {
-            Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
-            models => models.map(Some),
-        }
     }
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too

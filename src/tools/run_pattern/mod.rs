@@ -156,9 +156,10 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         warnings,
     };
     if let Err(error) = arguments.faults() {
-        return Ok(Prepared::of(Some(error.clone()), |context| {
-            run.run(input, from, Some(error), context)
-        }));
+        return Ok(Prepared {
+            refused: Some(error),
+            ..Prepared::new(move |context| run.run(input, from, context))
+        });
     }
     let patterns = run.patterns().map(|pattern| ("pattern", pattern));
     let mut models: Vec<_> = run.steps.iter().map(Chat::model_label).collect();
@@ -172,7 +173,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             false => Resource::Runs,
         },
         wait,
-        ..Prepared::new(move |context| run.run(input, from, None, context))
+        ..Prepared::new(move |context| run.run(input, from, context))
     })
 }
 

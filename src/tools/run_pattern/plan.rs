@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Cause, Chat, Error, Kind, Models, Name, Names, Pattern, Route, lacks_nothing, not_found,
-    template,
+    Cause, Chat, Error, Kind, Models, Name, Names, Observer, Pattern, Route, Until, lacks_nothing,
+    not_found, template,
 };
 use crate::text::closest;
 use crate::tools::list_contexts::no_folder;
@@ -31,19 +31,18 @@ const UNLISTED_VENDOR: &str = "codex";
 type Finding = Result<Option<String>, Error>;
 
 /// Checks all steps before the first one is run, and returns warnings. `input` is the input of the first step;
-/// `lacks_input` says that it is empty although the step needs one. Arguments may have been `refused` before.
+/// `lacks_input` says that it is empty although the step needs one. Arguments may have been refused before.
 pub(super) fn check(
     steps: &mut [Chat],
     input: &str,
     lacks_input: bool,
-    refused: Option<Error>,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let mut found = Vec::from_iter(refused.map(Err));
+    let mut found = Vec::from_iter(context.head.refused.clone().map(Err));
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
-        && let Some(all) = unless_cancelled(context.backend.catalog.strategies(wait))?
+        && let Some(all) = unless_cancelled(context, context.backend.catalog.strategies(wait))?
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
         for (i, step) in steps.iter_mut().enumerate() {
@@ -54,7 +53,7 @@ pub(super) fn check(
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
     if let Some(name) = &mut steps[0].context
-        && let Some(all) = unless_cancelled(fabric.stored(Route::Contexts, wait))?
+        && let Some(all) = unless_cancelled(context, fabric.stored(Route::Contexts, wait))?
     {
         let why = |name: &str| match &all {
             Some(known) => not_listed("context", name, "", known, ""),
@@ -66,7 +65,7 @@ pub(super) fn check(
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
-        && let Some(Some(known)) = unless_cancelled(fabric.stored(Route::Sessions, wait))?
+        && let Some(Some(known)) = unless_cancelled(context, fabric.stored(Route::Sessions, wait))?
         && !known.contains(name)
     {
         let hint = did_you_mean(name, &known);
@@ -141,7 +140,7 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     // Fabric names one at a time.
     let (pattern, given) = (&step.pattern, &step.variables);
     let lacks = |read: Pattern| lacks_nothing("variables", pattern, &read.variables(), given);
-    let read = unless_cancelled(fabric.pattern(pattern, &context.wait()));
+    let read = unless_cancelled(context, fabric.pattern(pattern, &context.wait()));
     if let Err(why) = read.and_then(|read| read.map_or(Ok(()), lacks)) {
         return why;
     }
@@ -260,8 +259,10 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
     let cached = catalog.known_models();
     let cached = cached.filter(|models| steps.iter().all(|step| has(models, step)));
     match cached {
-        None => unless_cancelled(catalog.models_within(MODELS_TIME, &context.wait()))
-            .map(Option::flatten),
+        None => {
+            let limited: Observer = Arc::new(Until::after(MODELS_TIME, context.wait()));
+            unless_cancelled(context, catalog.models(&limited))
+        }
         cached => Ok(cached),
     }
 }

@@ -50,19 +50,18 @@ pub(super) struct RunPattern {
 
 impl RunPattern {
     /// Runs the steps on the input, which is freed once it is sent; or shows the prompt of the first. Arguments that were
-    /// `refused` are only checked for all that is wrong with them.
+    /// refused are only checked for all that is wrong with them.
     pub(super) fn run(
         mut self,
         mut input: String,
         from: Option<InputSource>,
-        refused: Option<Error>,
         context: &Arc<Context>,
     ) -> ToolResult {
         let mut warnings = take(&mut self.warnings);
         for step in &mut self.steps {
             warnings.extend(take_pattern(&mut step.pattern, context)?);
         }
-        if !self.dry_run && refused.is_none() {
+        if !self.dry_run && context.head.refused.is_none() {
             self.begin(&input, from.as_ref(), context)?;
         }
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
@@ -70,7 +69,7 @@ impl RunPattern {
         // Done before a transcript is fetched, which may take a minute; the guard sees the whole input when the step is
         // run.
         let lacks_input = from.is_none() && self.lacks_input(&input);
-        let checked = plan::check(&mut self.steps, &input, lacks_input, refused, context);
+        let checked = plan::check(&mut self.steps, &input, lacks_input, context);
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
         let step = &self.steps[0];
         let is_own = search::known(step.pattern.as_str()).is_none() && step.variables.is_empty();
