@@ -101,9 +101,7 @@ impl CallHead {
     pub(crate) fn fail(&self, error: Error) -> Answer {
         // What is known to be wrong helps more.
         let error = self.refused.clone().unwrap_or(error);
-        if self.tool.is_some() {
-            tools::report(self, None, &Err(error.clone().into()), None);
-        }
+        tools::report(self, None, &Err(error.clone().into()), None);
         self.refuse(error.into())
     }
 

@@ -231,6 +231,14 @@ impl Context {
         }
     }
 
+    /// Passes on only a cancellation: an unreadable list, or one that takes too long, does not prevent a call.
+    pub(super) fn unless_cancelled<T>(&self, read: Result<T, Error>) -> Result<Option<T>, Error> {
+        match read {
+            Err(error) if error.kind == Kind::Cancelled => self.still_waiting().map(|()| None),
+            read => Ok(read.ok()),
+        }
+    }
+
     /// Takes the place that the call came with, or waits for the right one as long as its caller has patience.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::fabric::names::{self, did_you_mean, suggestion};
-use crate::fabric::{CallObserver, Cause, Error, Kind, Name, Names, Strategy};
+use crate::fabric::{Cause, Error, Name, Names, Strategy};
 use crate::search::{self, Index};
 use crate::text::shown;
 
@@ -44,7 +44,7 @@ pub(crate) fn take_pattern(
     if search::known(given).is_some() || listed.is_some_and(|all| all.contains(given)) {
         return Ok(None);
     }
-    let names = unless_cancelled(context, fabric.names(fabric.missing(), &context.wait()))?;
+    let names = context.unless_cancelled(fabric.names(fabric.missing(), &context.wait()))?;
     Ok(names.and_then(|names| take("pattern", name, &names)))
 }
 
@@ -86,15 +86,4 @@ pub(super) fn not_listed(what: &str, name: &str, of: &str, names: &Names, other:
         false => format!("{tool} has them all."),
     };
     format!("Fabric has no {what} named \"{shown}\"{of}.{hint} {rest}")
-}
-
-/// Passes on only a cancellation: an unreadable list, or one that takes too long, does not prevent a call.
-pub(super) fn unless_cancelled<T>(
-    context: &Context,
-    read: Result<T, Error>,
-) -> Result<Option<T>, Error> {
-    match read {
-        Err(error) if error.kind == Kind::Cancelled => context.still_waiting().map(|()| None),
-        read => Ok(read.ok()),
-    }
 }

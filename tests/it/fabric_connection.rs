@@ -59,6 +59,12 @@ fn a_proxy_in_the_environment_is_not_used_for_loopback() {
 fn heartbeats_keep_coming_while_fabric_is_silent() {
     // The one test that waits in real time: a heartbeat is due after 5 s of silence.
     let (fabric, mut client) = ready();
+    fabric.on("GET /strategies", Reply::sse().hang());
+    let wrong = json!({"pattern_name": "ai", "strategy_name": "x", "top_p": 9});
+    let begun = std::time::Instant::now();
+    client.failure("fabric_run_pattern", wrong, "invalid-request");
+    let is_soon = begun.elapsed() < Duration::from_secs(20);
+    assert!(is_soon, "its names are not waited for long");
     fabric.once_run(Reply::sse().gate().content("late").complete());
     let id = client.begin_call("fabric_run_pattern", run_arguments("input"), Some(json!(0)));
     let begun = std::time::Instant::now();

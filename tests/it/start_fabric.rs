@@ -102,6 +102,8 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
         let folder = usual(&format!("start-{end}"));
         let mut client = Stdio::speaking(Era::MODERN, program(&folder));
         client.result("tools/list", json!({}));
+        let wrong = json!({"pattern_name": "sumarize", "strategy_name": "x", "top_p": 9});
+        client.failure("fabric_run_pattern", wrong, "invalid-request");
         assert_eq!(started(&folder), [0; 0], "nothing needed it");
         let ids = [0; 5].map(|_| client.begin_call("fabric_list_strategies", json!({}), None));
         for id in ids {

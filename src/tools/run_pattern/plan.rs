@@ -13,7 +13,7 @@ use crate::fabric::{
 };
 use crate::text::closest;
 use crate::tools::list_contexts::no_folder;
-use crate::tools::listed::{alike, no_strategy, not_listed, take, unless_cancelled};
+use crate::tools::listed::{alike, no_strategy, not_listed, take};
 use crate::tools::{Context, refused, within};
 
 use super::prefix_of;
@@ -42,7 +42,7 @@ pub(super) fn check(
     let mut found = Vec::from_iter(context.head.refused.clone().map(Err));
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
-        && let Some(all) = unless_cancelled(context, context.backend.catalog.strategies(wait))?
+        && let Some(all) = context.unless_cancelled(context.backend.catalog.strategies(wait))?
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
         for (i, step) in steps.iter_mut().enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn check(
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
     if let Some(name) = &mut steps[0].context
-        && let Some(all) = unless_cancelled(context, fabric.stored(Route::Contexts, wait))?
+        && let Some(all) = context.unless_cancelled(fabric.stored(Route::Contexts, wait))?
     {
         let why = |name: &str| match &all {
             Some(known) => not_listed("context", name, "", known, ""),
@@ -65,7 +65,7 @@ pub(super) fn check(
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
-        && let Some(Some(known)) = unless_cancelled(context, fabric.stored(Route::Sessions, wait))?
+        && let Some(Some(known)) = context.unless_cancelled(fabric.stored(Route::Sessions, wait))?
         && !known.contains(name)
     {
         let hint = did_you_mean(name, &known);
@@ -140,7 +140,7 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     // Fabric names one at a time.
     let (pattern, given) = (&step.pattern, &step.variables);
     let lacks = |read: Pattern| lacks_nothing("variables", pattern, &read.variables(), given);
-    let read = unless_cancelled(context, fabric.pattern(pattern, &context.wait()));
+    let read = context.unless_cancelled(fabric.pattern(pattern, &context.wait()));
     if let Err(why) = read.and_then(|read| read.map_or(Ok(()), lacks)) {
         return why;
     }
@@ -258,11 +258,9 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
     let catalog = &context.backend.catalog;
     let cached = catalog.known_models();
     let cached = cached.filter(|models| steps.iter().all(|step| has(models, step)));
+    let limited: Observer = Arc::new(Until::after(MODELS_TIME, context.wait()));
     match cached {
-        None => {
-            let limited: Observer = Arc::new(Until::after(MODELS_TIME, context.wait()));
-            unless_cancelled(context, catalog.models(&limited))
-        }
+        None => context.unless_cancelled(catalog.models(&limited)),
         cached => Ok(cached),
     }
 }
