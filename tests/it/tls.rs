@@ -173,38 +173,28 @@ fn a_client_is_told_to_use_a_name_of_the_certificate() {
 #[test]
 fn a_private_authority_is_read_at_the_start_but_only_for_https() {
     let folder = TempFolder::new("tls-private");
-    folder.write("empty.pem", "no certificate");
+    folder.write("empty", "no certificate");
     let broken = "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n";
-    folder.write("broken.pem", broken);
+    folder.write("broken", broken);
     let oauth = "--transport http --oauth-resource http://localhost/mcp --oauth-issuer";
-    for (flags, file, says) in [
-        ("--fabric-url http://127.0.0.1:1", "missing.pem", ""),
-        ("--fabric-url https://h", "missing.pem", "no such file: "),
-        (
-            "--fabric-url https://h",
-            "empty.pem",
-            "there is no certificate in ",
-        ),
-        ("--fabric-url https://h", "broken.pem", ""),
-        (&format!("{oauth} http://localhost:1"), "missing.pem", ""),
-        (
-            &format!("{oauth} https://h"),
-            "missing.pem",
-            "no such file: ",
-        ),
-    ] {
-        let mut program = Program::new(["--check"]).flags(flags);
-        program = program.env("SSL_CERT_FILE", &folder.path(file).to_string_lossy());
-        let is_oauth = flags.starts_with(oauth);
-        for name in ["ID", "SECRET"].iter().filter(|_| is_oauth) {
-            program = program.env(&format!("FABRIC_MCP_OAUTH_CLIENT_{name}"), "x");
+    for (flags, name) in [("--fabric-url", ""), (oauth, "--oauth-issuer: ")] {
+        for (url, file, says) in [
+            ("http://localhost:1", "missing", ""),
+            ("https://h", "missing", "no such file: "),
+            ("https://h", "empty", "there is no certificate in "),
+            ("https://h", "broken", ""),
+        ] {
+            let mut program = Program::new(["--check"]).flags(&format!("{flags} {url}"));
+            program = program.env("SSL_CERT_FILE", &folder.path(file).to_string_lossy());
+            for name in ["ID", "SECRET"].iter().filter(|_| flags == oauth) {
+                program = program.env(&format!("FABRIC_MCP_OAUTH_CLIENT_{name}"), "x");
+            }
+            let (code, says) = match url {
+                "https://h" => (2, format!("fabric-mcp: {name}SSL_CERT_FILE: {says}")),
+                _ => (1, String::new()),
+            };
+            program.run(DEADLINE).expect_code(code).expect_stderr(&says);
         }
-        let flag = if is_oauth { "--oauth-issuer: " } else { "" };
-        let (code, says) = match flags.contains("https://h") {
-            true => (2, format!("fabric-mcp: {flag}SSL_CERT_FILE: {says}")),
-            false => (1, String::new()),
-        };
-        program.run(DEADLINE).expect_code(code).expect_stderr(&says);
     }
 }
 
