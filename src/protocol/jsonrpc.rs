@@ -239,7 +239,7 @@ pub(crate) const END: &[u8] = b"}";
 
 /// Starts an answer; the caller appends the result value, then [`END`].
 pub(crate) fn begin_result(id: &Id) -> Json {
-    let mut out = Json::default();
+    let mut out = Json::in_spare();
     out.extend(br#"{"jsonrpc":"2.0","id":"#);
     write_json(&mut out, id);
     out.extend(br#","result":"#);

@@ -1,12 +1,22 @@
 //! JSON while it is written. The length of an answer is not known beforehand, so its memory is charged here, once, as
 //! the answer grows.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 
 use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 
 /// By how much it grows at least: the room of most answers. Bytes.
 const GROWTH: usize = 512;
+
+/// Largest buffer that a thread keeps: room for the names of all patterns. Bytes.
+const MAX_SPARE: usize = 16 << 10;
+
+thread_local! {
+    /// The buffer of this thread's last answer over stdio. A new one for each answer makes the static program map and
+    /// unmap memory.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// What messages are appended to.
 #[derive(Default)]
@@ -19,6 +29,22 @@ pub(crate) struct Json {
 }
 
 impl Json {
+    /// In the buffer that this thread has kept, if there is one.
+    pub(super) fn in_spare() -> Json {
+        Json {
+            bytes: SPARE.take(),
+            ..Json::default()
+        }
+    }
+
+    /// Keeps the buffer of a message that was sent.
+    pub(crate) fn recycle(mut sent: Vec<u8>) {
+        if sent.capacity() <= MAX_SPARE {
+            sent.clear();
+            SPARE.set(sent);
+        }
+    }
+
     /// Charged to `account` as it grows from now on.
     pub(crate) fn charged(self, account: &Account) -> Json {
         Json {

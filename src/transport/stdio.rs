@@ -11,7 +11,7 @@ use crate::access::{Caller, Identity};
 use crate::config::{ABORT_GRACE, MAX_MESSAGE};
 use crate::encoding::json::mend_surrogates;
 use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
-use crate::protocol::{Answer, Id, Refusal, Session};
+use crate::protocol::{Answer, Id, Json, Refusal, Session};
 use crate::server::{Action, Server, refuse};
 use crate::sync::{lock, spawn};
 use crate::tools::Peer;
@@ -199,6 +199,7 @@ impl Peer for Writer {
 
     fn answer(&self, answer: Answer) {
         self.send(&answer.parts(), &|| true);
+        Json::recycle(answer.body);
     }
 
     fn stopped(&self) -> bool {
