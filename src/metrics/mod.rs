@@ -36,21 +36,21 @@ macro_rules! families {
 }
 
 families! {
-    BUILD_INFO: Family<&'static str, 1> = "gauge", "build_info", ["version"], "The version that runs.";
-    RUNS_IN_FLIGHT: Single = "gauge", "runs_in_flight", [], "Runs of a pattern at this moment.";
+    BUILD_INFO: Family<&'static str, 1> = "gauge", "build_info", ["version"], "The running version.";
+    RUNS_IN_FLIGHT: Single = "gauge", "runs_in_flight", [], "Runs that are working now.";
     RUNS_KEPT: Single = "gauge", "runs_kept", [], "Runs that have ended and can still be read.";
-    STATE_FAILING: Single = "gauge", "state_dir_failing", [], "Whether runs cannot be written to --state-dir.";
+    STATE_FAILING: Single = "gauge", "state_dir_failing", [], "1 if runs cannot be written to --state-dir.";
     UNWRITTEN: Single = "gauge", "ledger_lines_unwritten", [], "Lines of the ledger that could not be written to --state-dir.";
-    TOKENS_FILE_FAILING: Single = "gauge", "tokens_file_failing", [], "Whether the tokens file has mistakes or cannot be read.";
+    TOKENS_FILE_FAILING: Single = "gauge", "tokens_file_failing", [], "1 if the tokens file has mistakes or cannot be read.";
     MEMORY: Single = "gauge", "memory_bytes", [], "Bytes of --max-memory that requests, runs and answers use.";
     MEMORY_LIMIT: Single = "gauge", "memory_limit_bytes", [], "The bytes of --max-memory.";
-    FABRIC_UP: Single = "gauge", "fabric_up", [], "Whether Fabric answers.";
-    CONNECTIONS: Single = "gauge", "connections", [], "Connections at this moment.";
-    SESSIONS: Single = "gauge", "sessions", [], "Legacy sessions that are remembered.";
+    FABRIC_UP: Single = "gauge", "fabric_up", [], "1 if Fabric answers.";
+    CONNECTIONS: Single = "gauge", "connections", [], "Open connections.";
+    SESSIONS: Single = "gauge", "sessions", [], "Remembered sessions of older revisions.";
     RELAYED_BYTES: Single = "counter", "relayed_bytes_total", [], "Text of runs that came from Fabric, in bytes.";
     FABRIC_ERRORS: Family<&'static str, 1> = "counter", "fabric_errors_total", ["kind"], "Failures of Fabric, by kind.";
     CALLERS_REFUSED: Family<&'static str, 1> = "counter", "callers_refused_total", ["reason"], "Requests refused because of their token or its role, by reason.";
-    RESPONSES: Family<u16, 1> = "counter", "http_responses_total", ["status"], "Answers over HTTP, by status.";
+    RESPONSES: Family<u16, 1> = "counter", "http_responses_total", ["status"], "Responses over HTTP, by status.";
     TOKENS: Family<&'static str, 1> = "counter", "tokens_total", ["direction"], "Tokens that models read and wrote.";
     WITHOUT_USAGE: Single = "counter", "runs_without_usage_total", [], "Runs, and steps of chains, whose tokens Fabric did not report.";
     CALLS: Family<&'static str, 2> = "counter", "calls_total", ["tool", "outcome"], "Calls of tools, by tool and outcome.";
