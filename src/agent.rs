@@ -25,17 +25,17 @@ const BUFFER: usize = 16 << 10;
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
 /// half a minute, longer than its caller waits.
 const MAX_LOOKUPS: usize = 8;
-/// The kind of the error if no thread can be started for a lookup. Sockets do not fail with this kind: for them, a wait
-/// that is over is a timeout.
+/// The kind of the error if no thread can be started for a lookup. No socket fails with this kind: a socket that has
+/// waited too long reports a timeout.
 pub(crate) const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
 /// The header of Fabric's key.
 pub(crate) const KEY_HEADER: &str = "X-API-Key";
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const LOOKUP_STACK: usize = 2 << 20;
 
-/// The configuration of an agent for the server of `url`, which errors call `name`: with buffers of [`BUFFER`] bytes, and
-/// no idle connections. As the proxy, the certificates to trust instead of the built-in roots are those of the environment
-/// (`SSL_CERT_FILE`); the variable is often set machine-wide, and ignored for http.
+/// The configuration of an agent for the server of `url`, which errors call `name`: with buffers of [`BUFFER`] bytes,
+/// and no idle connections. The proxy comes from the environment, and so do the certificates to trust instead of the
+/// built-in roots (`SSL_CERT_FILE`). That variable is often set for the whole machine, and is ignored for http.
 ///
 /// # Errors
 /// Why it cannot work, in words for the user.
@@ -135,7 +135,7 @@ impl Lookups {
         }
     }
 
-    /// The addresses of `host`, by a thread that is waited for as long as `timeout` says.
+    /// Looks up the addresses of `host` on a thread, and waits for that thread as long as `timeout` says.
     fn find(
         &self,
         host: String,

@@ -58,8 +58,8 @@ static AS_JSON: OnceLock<bool> = OnceLock::new();
 
 static LOGGER: LazyLock<Logger> = LazyLock::new(Logger::default);
 
-/// Starts logging panics, and records of `level` and above, or without one only what ends the process. The thread starts
-/// with the first line, to not delay the first answer. Called again, it only changes the level.
+/// Starts logging panics, and records of `level` and above; without a level, only what ends the process. The log's
+/// thread starts with the first line, so that it does not delay the first answer. A second call only changes the level.
 pub(crate) fn start(level: Option<Level>, as_json: bool) {
     let _ = AS_JSON.set(as_json);
     log::set_max_level(level.map_or(LevelFilter::Off, |level| level.to_level_filter()));

@@ -89,7 +89,7 @@ const QUICK: Duration = Duration::from_millis(500);
 /// from spawn to the answer of `initialize`.
 const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
-/// Least number of calls that are no runs and work at once on stdio.
+/// At least this many calls other than runs can work at once on stdio.
 const STDIO_CALLS: usize = 32;
 /// Unfinished calls on stdio, each on a thread: most of them wait until the client reads.
 const STDIO_OPEN: usize = 4096;

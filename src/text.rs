@@ -62,7 +62,7 @@ pub(crate) fn for_terminal(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// A number of things: the noun, in the singular, gets an s unless there is one.
+/// A number and its noun, which is given in the singular. Unless the number is 1, the noun gets an s.
 pub(crate) fn counted(number: impl Display, noun: &str) -> String {
     let number = number.to_string();
     let plural = if number == "1" { "" } else { "s" };
@@ -233,7 +233,7 @@ fn contains(text: &[char], part: &[char]) -> bool {
 }
 
 /// The edit distance between two texts: insertions, deletions, substitutions and swaps of neighbours (optimal string
-/// alignment). Of one beyond `most` only that is said.
+/// alignment). A distance beyond `most` is not computed exactly.
 fn edit_distance(a: &[char], b: &[char], most: usize) -> usize {
     // The last is row i: the distances between the first i characters of `a` and each prefix of `b` whose length differs by
     // `most` at most.

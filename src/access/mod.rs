@@ -48,7 +48,7 @@ pub(crate) struct Caller {
     pass: Pass,
 }
 
-/// What says what a caller may still do.
+/// Where to look up what a caller may still do.
 enum Pass {
     /// Nothing was needed, and nothing changes.
     Open,
@@ -173,8 +173,8 @@ impl Caller {
         self.has(role, false)
     }
 
-    /// Why what the caller has begun must end, if so. Unlike [`Self::require`], an answer of the issuer that should have
-    /// been confirmed by now is no reason yet.
+    /// Why the work that the caller has begun must end, if it must. Unlike [`Self::require`], an answer of the issuer
+    /// that should have been confirmed by now is no reason yet.
     pub(crate) fn revoked(&self) -> Option<AccessError> {
         self.has(self.role, true).err()
     }

@@ -160,7 +160,7 @@ impl Tokens {
     pub(super) fn watch(self: &Arc<Tokens>) {
         let tokens = self.clone();
         if self.file.is_some() {
-            let otherwise = "the tokens file is looked at when somebody calls";
+            let otherwise = "the tokens file is read again only when a request comes";
             spawn("tokens", otherwise, move || {
                 loop {
                     thread::sleep(TELL);

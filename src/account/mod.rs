@@ -30,7 +30,7 @@ use rate::Rate;
 const PAGE: usize = 4 << 10;
 
 table! {
-    /// What accounts hand out, each in multiples of its row.
+    /// What accounts hand out. Each resource is counted in multiples of the number in its row.
     Resource: usize {
         /// Bytes of bodies, messages, outputs, answers and kept text in memory: `--max-memory`.
         Memory = PAGE;
@@ -50,7 +50,7 @@ table! {
         Transcripts = 1;
         /// Runs that are kept, in memory or in the state folder; those that work included.
         Kept = 1;
-        /// Bytes of these, in memory and in the folder.
+        /// Bytes of the runs that are kept, in memory and in the folder.
         Stored = PAGE;
     }
 }
@@ -120,7 +120,8 @@ struct Ledger {
     names: HashSet<String>,
     /// How many of the shared seats are free.
     free_seats: usize,
-    /// In the order in which they came; behind all others those of who has just got one.
+    /// Who waits, in the order in which they came, except that the calls of a caller who has just got one go to the
+    /// end.
     queue: Vec<Waiter>,
 }
 
@@ -130,9 +131,10 @@ struct Pool {
     used: AtomicUsize,
     /// What a seat holds; changes only while nobody takes or gives back anything.
     seat: AtomicUsize,
-    /// What is for all beyond the seats. This and the next change only while the ledger is locked.
+    /// How much is there for all callers beyond their seats. This and the next field change only while the ledger is
+    /// locked.
     common: AtomicUsize,
-    /// What of that is held: the excess of all.
+    /// How much of that is held: the sum of all excess.
     excess: AtomicUsize,
 }
 
@@ -149,12 +151,12 @@ pub(crate) struct Account(Arc<Holder>);
 
 struct Holder {
     bank: Arc<Bank>,
-    /// Locked by who takes or gives back; before the ledger, which is only for what exceeds a seat. So callers who stay
-    /// in theirs do not wait for others, however many threads of those there are.
+    /// Locked while something is taken or given back, before the ledger is. The ledger is needed only beyond a seat, so
+    /// callers who stay within their seats do not wait for others, however many threads those have.
     changing: Mutex<()>,
     held: [AtomicUsize; RESOURCES],
     has_seat: AtomicBool,
-    /// The seat is its own, whether it holds anything or not.
+    /// The caller has a seat of its own, whether it holds anything or not.
     is_named: AtomicBool,
     /// How many of its calls are in the queue.
     waiting: AtomicUsize,
@@ -411,7 +413,7 @@ impl Account {
         Some(most).filter(|most| *most > 0)
     }
 
-    /// What is used up of the caller's runs and transcripts a minute.
+    /// How much of its runs and transcripts per minute the caller has used.
     pub(crate) fn rate(&self) -> &Rate {
         &self.0.rate
     }
@@ -430,7 +432,7 @@ impl Account {
         &self.0.bank.pools[what as usize]
     }
 
-    /// What it is sure of, once it holds something.
+    /// How much the caller is sure to get, once it holds something.
     fn seat(&self, ledger: &Ledger, what: Resource) -> usize {
         usize::from(self.sits(ledger)) * self.pool(what).seat.load(Relaxed)
     }
@@ -439,7 +441,7 @@ impl Account {
         self.0.has_seat.load(Relaxed) || ledger.free_seats > 0 && self.holds() == 0
     }
 
-    /// All that it holds, whatever it is: 0 only if that is nothing.
+    /// The sum of all that the caller holds, whatever the units are: 0 only if it holds nothing.
     fn holds(&self) -> usize {
         Resource::ALL.into_iter().map(|what| self.held(what)).sum()
     }
@@ -459,8 +461,8 @@ impl Account {
         all <= most && (more == 0 || more <= free && is_in_share)
     }
 
-    /// Makes what it holds `held`. False if it may not. Within its seat that concerns nobody else. A shared seat is taken
-    /// with the first that is held, and given back with the last.
+    /// Sets how much the caller holds. False if it may not hold that much. Within its seat, a change concerns nobody
+    /// else. A shared seat is taken with the first that is held, and given back with the last.
     fn set(&self, what: Resource, held: usize, waits: Option<&Thread>) -> bool {
         let (pool, before) = (self.pool(what), self.held(what));
         let is_last = held == 0 && self.holds() == before;
@@ -530,7 +532,7 @@ pub(crate) struct Reservation {
     account: Account,
     /// The resource it is taken from.
     pub(crate) what: Resource,
-    /// What the holder has. What is taken for it is this, rounded up.
+    /// How much was asked for. The account is charged for this, rounded up.
     held: usize,
 }
 

@@ -10,7 +10,7 @@ use super::{resolve, values};
 
 /// The flag of a Fabric that is started; `--install` adds the path of its program.
 pub(crate) const START: &str = "--start-fabric";
-/// How many seconds before a client gives up its call is answered.
+/// A call is answered this many seconds before its client gives up.
 const MARGIN: u64 = 10;
 
 /// How this client starts or reaches the server, from flags and variables, which must all be right. A client that can

@@ -243,9 +243,9 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
             return Err(named(&settings.name(long), why));
         }
         config.warnings.push(format!(
-            "--allow-unauthenticated: {name} {why}, and no token is asked for: anyone who reaches this \
-             server may use it. Limits are for each address: all who come through a proxy are one \
-             caller, unless --trusted-proxy names it."
+            "--allow-unauthenticated: {name} {why}, and no token is asked for: anyone who reaches \
+             this server may use it. Limits are for each address: all who come through a proxy \
+             are one caller, unless --trusted-proxy names that proxy."
         ));
     }
     Ok(())

@@ -414,7 +414,7 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
         for (name, theirs) in theirs.as_object().into_iter().flatten() {
             let stays = match values.get(name) {
                 Some(ours) => is_place(ours) && !is_place(theirs),
-                // What --install writes follows the settings.
+                // A variable that --install writes itself comes from the settings of now.
                 None => !is_written(name),
             };
             if stays {

@@ -77,7 +77,7 @@ pub(crate) fn run(
         )));
     }
     if tool == RUN && !json && !policy.patterns_only {
-        // A result cut by `max_chars` is shown only once it is cut.
+        // With `max_chars`, the result is shown only at the end, after it was cut.
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
     }

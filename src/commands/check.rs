@@ -572,8 +572,8 @@ mod tests {
         let warned = written(true, |report| {
             report.found(Cause::Settings, &[("why", "W.")])
         });
-        let fix = "Fix: Change the setting, or ignore this if you mean it.";
-        let part = format!("\nWarning: W. [settings]\n    {fix}\n");
+        let fix = "Change the setting, or ignore this warning if the setting is what you want.";
+        let part = format!("\nWarning: W. [settings]\n    Fix: {fix}\n");
         assert!(warned.contains(&part), "{warned}");
         let bad = written(true, |report| {
             report.line(false, "patterns", "0");

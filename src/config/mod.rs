@@ -160,7 +160,7 @@ pub(crate) struct Connect {
     pub(crate) token: Option<Secret>,
 }
 
-/// What the operator offers and allows, and what runs get that do not say; enforced by `tools` and `server`.
+/// What the operator offers and allows, and the defaults for what a run does not say; enforced by `tools` and `server`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Policy {
     /// Patterns that may be run although they are refused by default: `--allow-pattern`.
@@ -181,7 +181,7 @@ pub(crate) struct Policy {
     pub(crate) pattern_models: Vec<PatternModel>,
     /// The language of outputs of runs that name none: `--default-language`; empty for Fabric's default.
     pub(crate) default_language: String,
-    /// Leave out a block of thinking that opens the output of runs that do not say: `--strip-thinking`.
+    /// Leave out a block of thinking that opens an output, unless the run says otherwise: `--strip-thinking`.
     pub(crate) strip_thinking: bool,
     /// Leave out `structuredContent` and output schemas: `--plain-results`.
     pub(crate) plain_results: bool,
@@ -193,7 +193,7 @@ pub(crate) struct Policy {
     pub(crate) no_prompts: bool,
     /// Offer only what patterns from folders need: `--patterns-dir`.
     pub(crate) patterns_only: bool,
-    /// These folders have no strategies.
+    /// The folders of `--patterns-dir` have no strategies.
     pub(crate) no_strategies: bool,
 }
 
@@ -221,7 +221,7 @@ pub(crate) struct RunSettings {
     pub(crate) state_dir: Option<PathBuf>,
     /// Whether runs are kept in memory if that folder cannot be used: `--history`.
     pub(crate) is_history: bool,
-    /// That they are, and why.
+    /// If runs are kept in memory only because of that: why.
     pub(crate) memory_only: Option<String>,
 }
 

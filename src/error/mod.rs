@@ -26,7 +26,7 @@ table! {
     /// people see, and what `--help errors` says of it.
     told Kind: (&'static str, Origin) {
         /// Fabric cannot be reached
-        /// Fabric cannot be reached: the connection, DNS or TLS failed, a request other than a run got no answer in time, or the status was 502, 503 or 504
+        /// Fabric cannot be reached: the connection, DNS or TLS failed, a request other than a run was not answered in time, or the status was 502, 503 or 504
         ApiUnavailable = ("fabric-api-unavailable", Origin::Fabric);
         /// No valid API key for Fabric
         /// Fabric's API key is missing or wrong: status 401 or 403
@@ -120,8 +120,8 @@ enum Severity {
 table! {
     /// Why Fabric could not be used, or not as it should be. Finer than [`Kind`]. Its row has the kind of the error, what
     /// it means for a request, and the code for scripts of `--check`, which never changes; an empty one stands for the
-    /// name of the kind. Its comment is what people are told: what happened and why, and what to do. In it, `{url}`,
-    /// `{request}`, `{status}`, `{limit}` (seconds) or `{why}` are filled in.
+    /// name of the kind. Its comment is what people are told: what happened and why, and what to do. Names in
+    /// braces are holes that are filled in; `{limit}` is in seconds, `{flag}` sets that limit, and `{later}` says when.
     #[allow(rustdoc::bare_urls, reason = "its rows' comments are shown to people as they are")]
     told Cause: (Kind, Severity, &'static str) {
         /// No Fabric 1.4 was found on this machine, so none can be started.
@@ -156,7 +156,7 @@ table! {
         Unfinished = (Kind::StreamInterrupted, Failure, "");
         // Our limit, and no failure of Fabric.
         /// The run at Fabric ({url}) took longer than {limit} s ({flag}), so it was ended.
-        /// Ask for less, or raise that limit.
+        /// Ask for a shorter output, or raise that limit.
         RunTimeout = (Kind::StreamInterrupted, Failure, "");
         /// Fabric at {url} stopped reading {request} before its end.
         /// Restart `fabric --serve` if it hangs; a slow network needs a longer --request-timeout.
@@ -179,8 +179,8 @@ table! {
         /// The certificate at {url} comes from an authority that is not trusted here.
         /// Set SSL_CERT_FILE to a PEM file with that authority's certificate.
         CertificateUnknownIssuer = (Kind::ApiUnavailable, Failure, "certificate-unknown-issuer");
-        /// The server at {url} shows an authority's certificate (CA:TRUE), which cannot be a server's own.
-        /// Make one with `openssl req -x509 -addext basicConstraints=CA:FALSE -addext subjectAltName=DNS:HOST` (or IP:…).
+        /// The server at {url} shows the certificate of an authority (CA:TRUE), which a server must not use as its own.
+        /// Make a new one with `openssl req -x509 -addext basicConstraints=CA:FALSE -addext subjectAltName=DNS:HOST` (or IP:…).
         CertificateOfAuthority = (Kind::ApiUnavailable, Failure, "certificate-of-authority");
         /// The certificate at {url} is for another host name ({why}).
         /// Use the name of the certificate in FABRIC_BASE_URL.
@@ -207,14 +207,14 @@ table! {
         /// {url} answers {request} with a web page: a proxy, a login page or another program.
         /// Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with a path if a proxy serves it under one.
         WebPage = (Kind::ApiError, Failure, "web-page");
-        /// The answer to {request} from {url} came compressed, although nobody asked for that: a proxy may be answering there.
-        /// Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.
+        /// The answer to {request} from {url} is compressed, although that was not asked for: a proxy may be answering there.
+        /// Switch off the compression of that proxy, or set FABRIC_BASE_URL to the address of Fabric itself.
         Compressed = (Kind::ApiError, Failure, "");
         /// {url} answers {request} with a redirect (HTTP {status}), which is not followed, because the key would go with it.
-        /// Set FABRIC_BASE_URL to where it leads; `curl -sI URL` shows that.
+        /// Set FABRIC_BASE_URL to the address that the redirect leads to; `curl -sI URL` shows it.
         Redirect = (Kind::ApiError, Failure, "redirect");
         /// Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.
-        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; for a client, in its env: your shell's variables may not reach it.
+        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; for a client, in the env of its entry: it may not see your shell's variables.
         KeyMissing = (Kind::ApiUnauthorized, Failure, "key-missing");
         /// Fabric at {url} refuses the key in FABRIC_API_KEY (HTTP {status}).
         /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may have changed.
@@ -225,23 +225,23 @@ table! {
         /// Fabric at {url} does not know {request} (HTTP 404).
         /// Check the name, and the port and path in FABRIC_BASE_URL: another program may own that port, and only a proxy needs a path.
         NotFound = (Kind::ApiError, Failure, "not-found");
-        /// Fabric at {url} gets too many requests (HTTP 429).
+        /// Fabric at {url} says that it gets too many requests (HTTP 429).
         /// Try again {later}.
         Busy = (Kind::ApiError, Failure, "");
         /// Fabric at {url} refused {request} (HTTP {status}).
-        /// Fabric's own log says why.
+        /// Read Fabric's own log, which says why.
         RefusedRequest = (Kind::ApiError, Failure, "");
         /// A proxy answers at {url}, but it does not reach Fabric (HTTP {status}).
         /// Try again {later}; if it fails again, start `fabric --serve` behind the proxy, and check the address that the proxy sends to.
         BadGateway = (Kind::ApiUnavailable, Passing, "bad-gateway");
         /// Fabric at {url} failed on {request} (HTTP {status}).
-        /// Fabric's own log says why.
+        /// Read Fabric's own log, which says why.
         Failed = (Kind::FabricInternal, Failure, "");
         /// {url} answers {request} with something that is not Fabric's: another program or a proxy may listen there, or this version of Fabric is too old or too new.
         /// Check FABRIC_BASE_URL before you try again; if it is Fabric, update it or fabric-mcp.
         NotFabric = (Kind::ApiError, Failure, "not-fabric");
         /// The headers of the answer to {request} from {url} are too large.
-        /// Check whether FABRIC_BASE_URL names Fabric itself.
+        /// Check whether FABRIC_BASE_URL is the address of Fabric itself.
         HeadTooLarge = (Kind::ResponseTooLarge, Failure, "");
         /// This machine could start no thread to look up the host name in {url}, so nothing was sent.
         /// Try again in a moment.
@@ -279,7 +279,7 @@ table! {
         /// {fix}
         NoConfiguration = (Kind::ApiError, Warning, "no-configuration");
         /// {why}
-        /// Change the setting, or ignore this if you mean it.
+        /// Change the setting, or ignore this warning if the setting is what you want.
         Settings = (Kind::ApiError, Warning, "settings");
         /// Callers with OAuth tokens cannot be let in: {why}.
         /// Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help oauth says what to set up there.
@@ -333,7 +333,7 @@ pub(crate) struct Error {
     pub(crate) kind: Kind,
     /// Safe to show to any caller: names what was wrong and what to do next.
     pub(crate) detail: String,
-    /// How much of the end of `detail` says what to do, in bytes; 0 where the two are one.
+    /// How many bytes at the end of `detail` say what to do; 0 if they are not told apart from the rest.
     pub(crate) fix: usize,
     /// How long to wait before a retry, if known.
     pub(crate) retry_after: Option<Duration>,
@@ -362,14 +362,15 @@ impl Error {
         }
     }
 
-    /// The same error, about this argument, unless it is about one already. The part that the tool knows: what follows may
-    /// be the caller's text.
+    /// The same error, about this argument, unless it is about another already. `argument` has only the part of the
+    /// name that the tool knows, because what follows may be the caller's text.
     pub(crate) fn about(mut self, argument: impl Into<Box<str>>) -> Error {
         self.argument.get_or_insert_with(|| argument.into());
         self
     }
 
-    /// The same error, of a rule of the operator's about this pattern or model, which are valid names.
+    /// The same error, marked as coming from one of the operator's rules, which is about this pattern or model. Both
+    /// are valid names.
     pub(crate) fn of_policy(mut self, pattern: &str, model: &str) -> Error {
         self.refused = Some(Box::new([pattern, model, &self.detail].map(str::to_owned)));
         self
@@ -401,7 +402,7 @@ impl Error {
         faults.reduce(Error::and).map_or(Ok(()), Err)
     }
 
-    /// This error, and what another says.
+    /// This error, with the detail of another one added.
     pub(crate) fn and(mut self, other: Error) -> Error {
         let said = self.detail.trim_end_matches(" Nothing was run.");
         self.detail = format!("{said} {}", other.detail);

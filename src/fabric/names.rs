@@ -141,7 +141,8 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         if name.is_empty() || is_long || is_template(name) || name.contains(is_odd) {
             return bad_name(format!(
                 "`variables` has a name that is empty or longer than {MAX_NAME} characters, or \
-                 has `{{{{`, control characters or Fabric's mark for the input in it."
+                 contains `{{{{`, control characters or Fabric's mark for the input: use the \
+                 names that fabric_get_pattern_details shows."
             ));
         }
         let why = if value.len() > MAX_VARIABLE_VALUE {

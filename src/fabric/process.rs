@@ -7,8 +7,9 @@
 //!
 //!   this process ── pipe ──▶ helper (this program again) ──▶ fabric --serve
 //! ```
-//! The helper kills Fabric when the pipe closes, which the system sees to however this process ends: nothing is left
-//! behind, not after `kill -9` either. It has a shell do that, which does so too when the helper has been killed.
+//! The helper kills Fabric when the pipe closes. The system closes it however this process ends, so that no Fabric is
+//! left behind, not even after `kill -9`. A shell does the killing, so that it also works if the helper itself is
+//! killed.
 //!
 //! In scope: which program that is, its environment, start, output and end. Not in scope: requests (`client`).
 
@@ -135,7 +136,7 @@ impl Process {
         lock(&self.output).clone()
     }
 
-    /// Whoever comes next gets another one, since Fabric reads its settings only at its start.
+    /// The next request gets a new Fabric, since Fabric reads its settings only when it starts.
     pub(super) fn retire(&self) {
         self.up.invalidate(|_| true);
     }
@@ -272,14 +273,16 @@ fn not_started(why: impl ToString) -> Error {
 
 /// The helper: runs the command until stdin closes, or the command or the helper ends.
 pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    // Who reads the output once this has ended need not wait for whatever the command leaves behind with the pipe.
+    // An empty line first: with it, the reader need not wait for a process that the command leaves behind with the pipe
+    // open.
     let _ = writeln!(io::stderr());
     let mut fabric = detached(&args.next().unwrap_or_default());
     let Ok(fabric) = fabric.args(args).stdout(io::stderr()).spawn() else {
         return ExitCode::FAILURE;
     };
-    // Std can kill only its own children, and not what they started. So a shell does it, once its pipe closes: whoever
-    // kills all processes of our name spares it. Windows' looks for programs in the current folder first.
+    // std can kill only its own children, not what they have started. So a shell does it, once its pipe closes; a kill
+    // of all processes with our name does not hit the shell. The shell of Windows looks for programs in the current
+    // folder first.
     let (shell, flag, kill) = match cfg!(windows) {
         true => (
             "cmd",
@@ -304,7 +307,7 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let at_end = end.clone();
     let begun = Instant::now();
-    spawn("end", "if Fabric ends, nobody will notice", move || {
+    spawn("end", "the end of Fabric will not be noticed", move || {
         while matches!(lock(&watched).0.try_wait(), Ok(None)) {
             // Right after its start it may end because the port is taken.
             thread::sleep((begun.elapsed() / 10).clamp(LOOK, SLICE));
@@ -328,8 +331,8 @@ fn detached(program: &OsStr) -> Command {
     command
 }
 
-/// The helper with this command, without our secrets, which a pattern can have shown, and with installers' folders on its
-/// PATH, where Fabric looks for yt-dlp. The command's output goes to its stderr.
+/// Starts the helper with this command: without our secrets, because a pattern could show them, and with installers'
+/// folders on its PATH, where Fabric looks for yt-dlp. The command's output goes to its stderr.
 fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
     // On Linux the program's file may have been replaced in the meantime; and a kill by name then spares the helper. On
     // Windows this would be a file below the root of the current drive, where others may make one.

@@ -178,9 +178,9 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
         (
             has("--cookies-from-browser"),
             Kind::ApiError,
-            "YouTube wants Fabric's host to sign in: it takes that host for a robot, or does not \
-             show this video to everybody. Try another video; cookies can be given in yt-dlp's \
-             own configuration on Fabric's host.",
+            "YouTube wants Fabric's host to sign in: YouTube takes that host for a robot, or does \
+             not show this video to everybody. Try another video; cookies can be given in \
+             yt-dlp's own configuration on Fabric's host.",
         ),
         (
             !is_quote && has("yt-dlp") && has("PATH"),
@@ -202,7 +202,7 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
     let detail = format!(
         "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, \
          yt-dlp on Fabric's host needs an update, or Fabric was still fetching the transcript for \
-         another call. In that last case, try again in a minute. Its reason: {}",
+         another call. In that last case, try again in a minute. Fabric's reason: {}",
         sanitize(said)
     );
     because(Kind::ApiError, &detail)
@@ -308,7 +308,7 @@ mod tests {
             "no YouTube API key that works",
         );
         let (busy, robot) = ("accepts no more requests", "wants Fabric's host to sign in");
-        let (quoted, masked) = ("Its reason: ", "mkdir [path]: permission");
+        let (quoted, masked) = ("Fabric's reason: ", "mkdir [path]: permission");
         let (internal, api) = (Kind::FabricInternal, Kind::ApiError);
         for (said, kind, words) in [
             ("yt-dlp not found in PATH. Please", internal, no_tool),

@@ -12,12 +12,12 @@ const AT_ONCE: i32 = match (cfg!(target_os = "linux"), cfg!(target_vendor = "app
     _ => 0,
 };
 
-/// Raises how many files this process may have open as far as the system allows, if it does. Returns how many these are,
-/// where that is known.
+/// Raises the limit on the open files of this process as far as the system allows. Returns the limit, where it is
+/// known.
 pub(crate) fn raise_limit() -> Option<usize> {
     #[cfg(all(unix, target_pointer_width = "64"))]
     {
-        /// The number of the limit, and more than macOS takes fails.
+        /// The number of this limit, and the highest value to ask for: macOS refuses more.
         const LIMIT: (i32, u64) = match cfg!(target_vendor = "apple") {
             true => (8, 10_240),
             false => (7, u64::MAX),

@@ -35,7 +35,8 @@ pub(crate) fn ready(address: SocketAddr) {
                 tell("WATCHDOG=1");
             } else {
                 log::error!(
-                    "the server does not answer itself: systemd's watchdog gets no sign of life"
+                    "the server does not answer its own request: systemd's watchdog is told \
+                     nothing"
                 );
             }
             thread::sleep(period);

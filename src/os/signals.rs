@@ -41,7 +41,7 @@ impl Signal {
 
 /// The signals that have arrived.
 pub(crate) struct Signals {
-    /// `None` outside of Unix, or if the process could have no pipe: then signals do what the system has them do.
+    /// `None` outside of Unix, or if no pipe could be made: then signals have the effect that the system gives them.
     pipe: Option<PipeReader>,
 }
 
@@ -53,7 +53,8 @@ impl Signals {
         loop {
             let pipe = self.pipe.as_mut();
             if pipe.is_none_or(|pipe| pipe.read_exact(&mut number).is_err()) {
-                // No pipe, or an error, which cannot happen while it is open: no reason to end or to spin.
+                // There is no pipe, or reading failed, which cannot happen while it is open. Do not end, and do not
+                // spin.
                 std::thread::park();
                 continue;
             }

@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     /// What `body` holds of memory, if it was charged.
     pub(crate) memory: Option<Reservation>,
-    /// Those of a batch: its message is their array, without a body.
+    /// The answers of a batch. Their array is then the message, and `body` is empty.
     batch: Vec<Answer>,
 }
 

@@ -66,12 +66,12 @@ impl<'a> Inbound<'a> {
         self.request().map(|request| &request.id)
     }
 
-    /// Is it no valid message?
+    /// Is it a single message that is not valid?
     pub(crate) fn is_invalid(&self) -> bool {
         !self.is_batch && self.messages.iter().any(Result::is_err)
     }
 
-    /// The ids of all that needs an answer; of what has none that is readable, `null`.
+    /// The ids of all messages that need an answer; `null` for one without a readable id.
     pub(crate) fn ids(&self) -> Vec<Id> {
         let ids = self.messages.iter().filter_map(|message| match message {
             Ok(Message::Request(request)) => Some(&request.id),

@@ -15,7 +15,7 @@ use crate::config::{MAX_BATCH, MAX_ID, MAX_LINE_VALUES, MAX_VALUES};
 use super::node::{self, Node, has_doubles};
 use super::writer::Json;
 
-// Errors say these.
+// The texts of errors name these limits.
 const _: () = assert!(MAX_BATCH == 1000 && MAX_ID == 1024 && MAX_VALUES == 10_000);
 
 /// Not JSON.

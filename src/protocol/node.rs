@@ -191,7 +191,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
 struct Reader<'l> {
     /// How many more values are kept of the message.
     left: &'l mut usize,
-    /// What is wrong with it.
+    /// What is wrong with the message.
     fault: &'l mut Option<&'static str>,
     depth: usize,
 }
@@ -288,7 +288,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-/// Has an object a member twice? Few are compared with each other, which needs no memory.
+/// Does an object have the same member twice? A few members are compared with each other, which needs no memory.
 pub(super) fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
     if members.len() <= 16 {
         let mut rest = members.iter().enumerate();

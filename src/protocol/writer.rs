@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 
-/// By how much it grows at least: the room of most answers. Bytes.
+/// The buffer grows by at least this much: most answers fit into it. Bytes.
 const GROWTH: usize = 512;
 
 /// Largest buffer that a thread keeps: room for the names of all patterns. Bytes.
@@ -29,7 +29,7 @@ pub(crate) struct Json {
 }
 
 impl Json {
-    /// In the buffer that this thread has kept, if there is one.
+    /// Begins a message, in the buffer that this thread has kept, if there is one.
     pub(super) fn in_spare() -> Json {
         Json {
             bytes: SPARE.take(),

@@ -411,7 +411,7 @@ impl Folder {
         if !self.is_newer.swap(true, Ordering::Relaxed) {
             log::warn!(
                 "the state folder {} has runs that a newer fabric-mcp wrote, such as {id}: they \
-                 are left alone, and cannot be read here. Start that version, or give another \
+                 are left alone, and cannot be read here. Use that version again, or give another \
                  --state-dir.",
                 self.path.display()
             );
@@ -476,7 +476,7 @@ mod access {
         }
         if let Some(link) = foreign_link(&std::path::absolute(given)?, &is_trusted)? {
             let link = link.display();
-            let why = "belongs to somebody else: name the folder without it";
+            let why = "belongs to somebody else: name the folder without this link";
             return refused(&format!("the link {link} {why}"));
         }
         for parent in folder.ancestors().skip(1) {

@@ -246,7 +246,8 @@ impl LedgerLine<'_> {
     }
 }
 
-/// A name without what would end a column or a line: that is percent-encoded. Of callers it is already.
+/// A name in which everything that would end a column or a line is percent-encoded. Names of callers are encoded
+/// already.
 fn column(name: &str) -> String {
     let encoded = |c: char| match is_unprintable(c) || c == '%' {
         true => percent_encode(c.encode_utf8(&mut [0; 4])),

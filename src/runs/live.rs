@@ -34,7 +34,7 @@ const RESERVED: usize = 64 << 10;
 const COPY: usize = 256 << 10;
 /// How often text is written and the cancel marker checked. Milliseconds.
 const TICK: u64 = 1_000;
-/// What accounts hand out at a time: only what crosses it is charged. Bytes.
+/// Accounts hand out memory in multiples of this, so only a text that crosses a multiple is charged again. Bytes.
 const STEP: usize = 4 << 10;
 /// Longest wait for another thread that writes the end of a run to a slow disk.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -60,9 +60,9 @@ struct LiveState {
     record: Arc<Record>,
     text: String,
     phase: RunPhase,
-    /// Bytes that its end has beside the text.
+    /// Bytes of what its worker reports at its end, beside the text.
     rest: usize,
-    /// There is room to keep it: it is written.
+    /// There is room to keep the run, so it is written to the folder.
     is_kept: bool,
     /// Threads that wait for news of it.
     waiting: u32,

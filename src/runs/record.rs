@@ -182,7 +182,7 @@ impl Record {
         })
     }
 
-    /// Has it more than `seen` bytes of text, or ended?
+    /// Does it have more than `seen` bytes of text, or has it ended?
     pub(super) fn has_news(&self, seen: u64) -> bool {
         self.bytes > seen || self.state != RunState::Working
     }

@@ -64,16 +64,16 @@ const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this 
 /// Results end where the score falls below this share of the best one, but there are at least [`FEWEST`].
 const CANDIDATE: f32 = 0.57;
 const FEWEST: usize = 3;
-/// Most needs of a query, and the least share of the best score that the best pattern for one of several gets, if it is
-/// not unsure.
+/// At most this many needs of a query are looked at. If there are several, the best pattern for each that is not unsure
+/// gets at least this share of the best score.
 const MOST_NEEDS: usize = 4;
 const OF_TWO: f32 = 0.8;
-/// What people ask a computer for and no pattern does.
+/// Requests that people make of a computer and no pattern is for.
 const NO_TASKS: &str = include_str!("nothing.txt");
-/// The same if no word of the query is known.
-const NOT_UNDERSTOOD: &str = "The query was not understood. Say it in English and in plain words, \
-    what goes in and what should come out (\"summarize a text\"), or leave query out to see all \
-    names. Matches, if there are any, are only what people want most.";
+/// What to tell the caller if no word of the query is known.
+const NOT_UNDERSTOOD: &str = "The query was not understood. Say in plain English what goes in and \
+    what should come out (\"summarize a text\"), or leave query out to see all names. The \
+    matches, if there are any, are only what people want most often.";
 /// What is listed then for a query in another language.
 const MOST_WANTED: &str = "summarize, translate, improve writing, explain code, ai, raw query";
 /// Score of a pattern that the query names.

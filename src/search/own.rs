@@ -14,7 +14,7 @@ const MOST_HEADINGS: usize = 12;
 const USUAL: &str = "identity purpose goal goals role task steps output instructions sections \
     format input example examples background";
 
-/// What a task is introduced with; what follows says what is done.
+/// Words that introduce a task: what follows them says what is done.
 const INTRODUCTIONS: [&str; 18] = [
     " is to ",
     " are to ",
@@ -66,7 +66,7 @@ pub(super) fn sentence(name: &str, text: &str) -> String {
     finished(&aims.next().or_else(any).unwrap_or_else(|| humanised(name)))
 }
 
-/// What the sentence says is to be done, if it does.
+/// The task that a sentence states, if it states one.
 fn aim(sentence: &str, is_goal: bool) -> Option<String> {
     let lower = sentence.to_lowercase();
     if lower.len() == sentence.len() {

@@ -19,9 +19,9 @@ const FIND: &str = "Fabric is a library of tested prompts (patterns), each for o
     text. Use it when the user names Fabric or a pattern, or has a text or topic to be \
     summarized, analyzed, mined for ideas, rated, explained, rewritten or turned into another \
     form; do anything else without it. Describe the task as query of fabric_list_patterns. If no \
-    match does it, ask once more: what goes in, what should come out. If none does then, do it \
-    yourself. Else call fabric_run_pattern with the whole text as input_text and a value for each \
-    of the variables that the match names";
+    match does it, ask once more: what goes in, what should come out. If still none does, do the \
+    task yourself. Otherwise call fabric_run_pattern with the whole text as input_text and a \
+    value for each of the variables that the match names";
 /// Where patterns are run.
 const RUN: &str = ". A pattern sees only that: it opens no links and no files, so get their text \
     first (a YouTube video can be input_from). A run calls a language model, takes seconds to \

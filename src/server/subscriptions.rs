@@ -136,7 +136,7 @@ impl SubscribeRequest {
     }
 }
 
-/// A listener's registration; dropping it ends the notifications.
+/// A subscriber's registration; dropping it ends the notifications.
 pub(crate) type Registration = Arc<Subscriber>;
 
 /// One subscriber.
@@ -166,16 +166,16 @@ impl Server {
 }
 
 impl Subscriber {
-    /// Sends the result of each of its tasks once it ends, until all have or the listener is gone.
-    fn watch(listener: &Weak<Subscriber>, mut working: Vec<Run>, backend: &Backend) {
-        while let Some(listener) = listener.upgrade() {
+    /// Sends the result of each of its tasks once that task ends, until all have ended or the subscriber is gone.
+    fn watch(subscriber: &Weak<Subscriber>, mut working: Vec<Run>, backend: &Backend) {
+        while let Some(subscriber) = subscriber.upgrade() {
             for run in working.extract_if(.., |run| run.bare().state != RunState::Working) {
-                let (params, revision) = (listener.request.params(), listener.request.revision);
-                let message = tasks::changed(&run, backend, params, revision, &listener.account);
-                message.inspect(|message| listener.peer.notify(message, &|| true));
+                let (params, revision) = (subscriber.request.params(), subscriber.request.revision);
+                let message = tasks::changed(&run, backend, params, revision, &subscriber.account);
+                message.inspect(|message| subscriber.peer.notify(message, &|| true));
             }
-            // The listener may leave during the wait.
-            drop(listener);
+            // The subscriber may leave during the wait.
+            drop(subscriber);
             let Some(run) = working.first() else { return };
             run.wait(u64::MAX, LOOK);
         }
@@ -200,7 +200,7 @@ impl Subscriptions {
         }
     }
 
-    /// Adds a listener, until the registration is dropped.
+    /// Adds a subscriber, until the registration is dropped.
     fn add(
         self: &Arc<Subscriptions>,
         request: SubscribeRequest,
@@ -208,7 +208,7 @@ impl Subscriptions {
         peer: Arc<dyn Peer>,
         share: Option<Reservation>,
     ) -> Registration {
-        let listener = Arc::new(Subscriber {
+        let subscriber = Arc::new(Subscriber {
             request,
             account: account.clone(),
             peer,
@@ -216,24 +216,24 @@ impl Subscriptions {
         });
         // Forgets those that have left.
         drop(self.registered());
-        lock(&self.subscribers).push(Arc::downgrade(&listener));
+        lock(&self.subscribers).push(Arc::downgrade(&subscriber));
         self.poller.call_once(|| {
             let subscriptions = self.clone();
             spawn("list-poller", UNTOLD, move || subscriptions.poll());
         });
-        if let Some(tasks) = listener.request.tasks.clone() {
-            let (weak, backend) = (Arc::downgrade(&listener), self.backend.clone());
+        if let Some(tasks) = subscriber.request.tasks.clone() {
+            let (weak, backend) = (Arc::downgrade(&subscriber), self.backend.clone());
             spawn("task-watch", UNTOLD, move || {
                 Subscriber::watch(&weak, tasks, &backend)
             });
         }
-        listener
+        subscriber
     }
 
     /// All that are registered.
     fn registered(&self) -> Vec<Registration> {
         let mut subscribers = lock(&self.subscribers);
-        subscribers.retain(|listener| listener.strong_count() > 0);
+        subscribers.retain(|subscriber| subscriber.strong_count() > 0);
         subscribers.iter().filter_map(Weak::upgrade).collect()
     }
 
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_get_what_they_requested_until_they_leave() {
+    fn subscribers_get_what_they_requested_until_they_leave() {
         let server = Server::without_fabric();
         let (all, account) = (&server.subscriptions, server.backend.accounts.of(""));
         let (modern, legacy) = (Arc::<Heard>::default(), Arc::<Heard>::default());

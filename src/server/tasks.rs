@@ -70,7 +70,7 @@ pub(super) fn undeclared() -> Refusal {
     )
 }
 
-/// Has the task a result?
+/// Does the task have a result?
 fn has_result(record: &Record) -> bool {
     !matches!(record.state, RunState::Working | RunState::Cancelled)
 }

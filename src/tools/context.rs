@@ -54,7 +54,7 @@ pub(crate) trait Peer: Send + Sync {
     /// Sends the answer. Called once. The call's thread may go on with a run.
     fn answer(&self, answer: Answer);
 
-    /// Has the caller cancelled, or left where that means the same?
+    /// Has the caller cancelled, or left, where leaving means cancelling?
     fn stopped(&self) -> bool;
 
     /// A run begins: there may be something to say before the answer.

@@ -53,8 +53,8 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
                 prompt(context, &pattern, &input, &variables, strategy)?
             };
             let text = format!(
-                "This is the prompt of the pattern {name}, filled in; nothing has run it. Follow \
-                 it now: your answer is its output.\n\n{text}"
+                "This is the prompt of the pattern {name}, filled in; no model has been asked. \
+                 Follow it now: your answer is its output.\n\n{text}"
             );
             let outcome = Outcome::text("output_text", text);
             let outcome = outcome.member("output_format", DEFAULT_FORMAT);

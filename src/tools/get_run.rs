@@ -98,8 +98,8 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     let all = runs.list(owner).ok_or_else(|| {
         refused(
             "`run_id` is missing: without a login there is no list of runs, because anyone who \
-             has a run's id may read it. Take the id from the result of fabric_run_pattern, or \
-             use a server with tokens (--tokens-file).",
+             has a run's id may read that run. Take the id from the result of fabric_run_pattern, \
+             or use a server with tokens (--tokens-file).",
         )
         .about("run_id")
     })?;
@@ -151,7 +151,7 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
     };
     match (all, &settings.memory_only) {
         (Some((number, oldest)), _) => format!(
-            "Of the {} kept since {}, none fits query and since. Leave these out to see all.",
+            "Of the {} kept since {}, none fits query and since. Leave these two out to see all.",
             counted(number, "run"),
             time::timestamp(oldest)
         ),

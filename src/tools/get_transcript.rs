@@ -83,8 +83,8 @@ pub(super) fn fetch(
         let _fetching = context.turn(Resource::Transcripts)?.ok_or_else(|| {
             let holding = context.account().holding(Resource::Transcripts);
             let detail = format!(
-                "Fabric is fetching as many transcripts as it may, for you or for \
-                 everybody.{holding} Try again in a moment."
+                "Fabric is already fetching as many transcripts as it may, for you or for all \
+                 callers.{holding} Try again in a moment."
             );
             Error::new(Kind::TooManyRequests, detail)
         })?;

@@ -63,7 +63,7 @@ pub(crate) static TOOLS: &[Tool] = &[
     get_transcript::TOOL,
 ];
 
-/// Those that patterns from folders need; the last one, if there are strategies.
+/// The tools for patterns from folders. The last one is offered only if there are strategies.
 pub(crate) static PATTERNS_ONLY: &[Tool] = &[
     list_patterns::TOOL,
     get_pattern_details::TOOL,

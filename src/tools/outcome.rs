@@ -35,7 +35,7 @@ pub(crate) struct Outcome {
     pub(crate) warnings: Vec<String>,
     /// Whether the text is empty, so that the first warning is shown in its place.
     pub(crate) is_silent: bool,
-    /// How much it is, for the log: `rows` or `bytes`, and the number.
+    /// How large the result is, for the log: `rows` or `bytes`, and the number.
     pub(crate) size: Option<(&'static str, usize)>,
     /// Of a run: what the store keeps of it, from which the result is built.
     pub(crate) report: RunReport,
@@ -49,7 +49,7 @@ impl Outcome {
         Outcome::default().sized("rows", rows)
     }
 
-    /// Says how much it is.
+    /// Sets how large the result is.
     pub(super) fn sized(self, unit: &'static str, size: usize) -> Outcome {
         let size = Some((unit, size));
         Outcome { size, ..self }

@@ -77,9 +77,9 @@ const NO_SERVER: &str = "does not answer as an MCP server. Check the URL of --co
 const CUT: &str = "broke the connection before the answer was there. Nothing is sent twice: a run \
     that had begun may go on, so look with fabric_get_run before you start it again.";
 const UNREACHED: &str = "Check the URL of --connect, the network, and whether the server is \
-    running. If the certificate is the problem, use a name from it in the URL. With an authority \
-    of your own, set SSL_CERT_FILE to a PEM file with its certificate; a self-signed one has to \
-    say CA:FALSE.";
+    running. If the error is about the certificate, put a host name of the certificate into the \
+    URL. With an authority of your own, set SSL_CERT_FILE to a PEM file with its certificate; a \
+    self-signed certificate must say CA:FALSE.";
 const TOO_LARGE: &str = "The answer does not fit into the 64 MiB that --connect has for all \
     messages on their way. Get the output of a run in parts: fabric_get_run with max_chars and \
     offset.";
@@ -125,7 +125,7 @@ pub(crate) fn asks_for_oauth(settings: &Connect) -> bool {
     })
 }
 
-/// Hears nothing.
+/// A client that everything is dropped for.
 fn nobody() -> Arc<Writer> {
     Arc::new(Writer::new(io::sink(), || ()))
 }

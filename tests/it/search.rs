@@ -69,7 +69,7 @@ fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
     let data = expect::success(Era::NEWEST_LEGACY, &found);
     expect::includes(&data, json!({"matches": []}));
     let warning = data["warnings"][0].as_str().unwrap();
-    let says = "The query was not understood. Say it in English";
+    let says = "The query was not understood. Say in plain English";
     assert!(warning.starts_with(says), "{warning}");
     assert_eq!(found["content"][1], Value::Null, "a warning is said once");
 }

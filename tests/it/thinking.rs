@@ -54,7 +54,7 @@ fn each_step_gets_the_answer_of_the_one_before_and_nothing_is_run_on_none() {
             run(json!({"then": ["summarize"]})),
             "fabric-api-error",
         );
-        contains(&said, ["Step 1 of 2 (ai) failed. The model only thought"]);
+        contains(&said, ["Step 1 of 2 (ai) failed. The output was only"]);
         fabric.expect_chats(3);
     }
 }
@@ -72,7 +72,7 @@ fn what_does_not_end_is_text_and_an_output_of_nothing_else_is_said_to_be_so() {
             "<think>hm",
             "begins with thinking that does not end",
         ),
-        ("<think>hm</think> ", "", "The model only thought"),
+        ("<think>hm</think> ", "", "The output was only thinking"),
     ] {
         fabric.once_run(Reply::run(&[output]));
         let arguments = json!({"pattern_name": "ai", "input_text": "x"});

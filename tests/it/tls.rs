@@ -167,7 +167,7 @@ fn a_client_is_told_to_use_a_name_of_the_certificate() {
         .env("SSL_CERT_FILE", &server.authority())
         .run(DEADLINE)
         .expect_code(1)
-        .expect_stderr("use a name from it in the URL.");
+        .expect_stderr("put a host name of the certificate into the URL.");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn an_authority_as_a_server_is_refused() {
     let Some(server) = TlsServer::serve(folder) else {
         return;
     };
-    let says = "(ca:true), which cannot be a server's own. make one with";
+    let says = "(ca:true), which a server must not use as its own. make";
     refused(server.trusting(), says);
 }
 

@@ -74,7 +74,7 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
     let large = Reply::json(json!({"transcript": "x".repeat(16 << 20)}));
     let rows = [
         (no_tool, INTERNAL, "install yt-dlp there"),
-        (failure(&quote), API_ERROR, "Its reason: yt-dlp failed with"),
+        (failure(&quote), API_ERROR, "'s reason: yt-dlp failed with"),
         (no_page, API_ERROR, "too old to get transcripts"),
         (blank, API_ERROR, "gave Fabric no transcript"),
         (foreign, API_ERROR, "not Fabric's"),

@@ -43,7 +43,8 @@ use crate::url::WebUrl;
 
 /// How long a good answer is kept.
 const GRANT_HOLDS: Duration = Duration::from_secs(60);
-/// The age at which a good answer is asked for again while callers use the token: hold it, or came with it so lately.
+/// The age at which a good answer is asked for again while the token is in use: a caller holds it, or has sent it
+/// within this time.
 const REFRESH: Duration = Duration::from_secs(30);
 /// How often the refresher looks for such answers, once it has asked about those it found.
 const TICK: Duration = Duration::from_secs(5);
@@ -51,7 +52,8 @@ const TICK: Duration = Duration::from_secs(5);
 const REFRESHERS: usize = 64;
 /// How long a bad answer is kept.
 const REFUSAL_HOLDS: Duration = Duration::from_secs(5);
-/// How long an answer that makes no sense, or did not come, is kept: at least, and as long as the wait for it was.
+/// How long an answer that makes no sense, or did not come, is kept: at least this long, and as long as the wait for it
+/// took.
 const FAILURE_HOLDS: Duration = Duration::from_secs(1);
 /// Longest exchange with the issuer.
 const EXCHANGE: Duration = Duration::from_secs(10);
@@ -63,7 +65,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const LOG: Duration = Duration::from_secs(60);
 /// Largest body of an answer, in bytes. Metadata of OpenID providers has some 10 KB.
 const MAX_BODY: u64 = 256 << 10;
-/// How long a token that was good needs no place of strangers.
+/// How long a token that was valid is not treated as one of a stranger.
 const KNOWN: Duration = Duration::from_secs(3600);
 /// Most answers that are kept.
 const MAX_ANSWERS: usize = 10_000;
@@ -89,7 +91,7 @@ pub(crate) struct OAuth {
     agent: Agent,
     discovery: Mutex<Discovery>,
     answers: Mutex<Answers>,
-    /// By address: introspections are their calls.
+    /// The accounts of addresses that send unknown tokens. They pay for introspections.
     strangers: Accounts,
     /// The last failure in the log, and when that was.
     logged: Mutex<Option<(String, Duration)>>,
@@ -256,7 +258,7 @@ impl OAuth {
     /// Starts what refreshes the answers that callers hold. It ends with the last reference to `self`.
     pub(super) fn start_refresher(self: &Arc<OAuth>) {
         let oauth = Arc::downgrade(self);
-        let otherwise = "who uses a token of the OAuth issuer is held up once a minute";
+        let otherwise = "callers with a token of the OAuth issuer wait for it once a minute";
         spawn("oauth refresher", otherwise, move || {
             while let Some(oauth) = oauth.upgrade() {
                 // A bug that one token brings out must not end it for all.

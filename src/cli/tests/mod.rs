@@ -316,7 +316,7 @@ fn where_other_machines_come_in_a_token_is_needed() {
                 [format!(
                     "{open}: {host} {open_to}, and no token is asked for: anyone who reaches this \
                      server may use it. Limits are for each address: all who come through a proxy \
-                     are one caller, unless --trusted-proxy names it."
+                     are one caller, unless --trusted-proxy names that proxy."
                 )]
             );
         }

@@ -40,7 +40,7 @@ impl FabricResponse<'_> {
                 let (request, limit) = (self.call.request, limit >> 20);
                 let detail = format!(
                     "Fabric's answer to {request} is larger than the limit of {limit} MiB. Check \
-                     whether FABRIC_BASE_URL names Fabric itself."
+                     whether FABRIC_BASE_URL is the address of Fabric itself."
                 );
                 return Err(Error::new(Kind::ResponseTooLarge, detail));
             }

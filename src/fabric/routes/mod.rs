@@ -600,8 +600,8 @@ impl EventRelay<'_> {
             (Kind::StreamInterrupted, detail)
         } else if self.received == 0 {
             let detail = "Fabric completed the run without any output. Versions 1.4.367 to \
-                1.4.465 can lose the reason: look at Fabric's log, and check pattern, model and \
-                variables.";
+                1.4.465 can lose the reason: read Fabric's own log, and check the pattern, model \
+                and variables.";
             (Kind::ApiError, detail)
         } else {
             return Ok(());

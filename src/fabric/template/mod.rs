@@ -89,9 +89,9 @@ pub(crate) fn check(
     {
         let call = body.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
         return refused(format!(
-            "`input_text` must not contain `{{{{` or `{SENTINEL}` with the pattern {title}: it \
-             has the call `{{{{{call}:…}}}}`, whose output Fabric runs as a template again. \
-             Leave them out, or use another pattern."
+            "`input_text` must not contain `{{{{` or `{SENTINEL}` with the pattern {title}, which \
+             has the call `{{{{{call}:…}}}}`, whose output Fabric runs as a template again. Leave \
+             them out, or use another pattern."
         ));
     }
     // Without variables the size is the pattern's own.

@@ -33,8 +33,8 @@ impl InputSource {
                 Ok(run_id.map(InputSource::Run))
             }
             _ => Err(refused(
-                "`input_from` takes either youtube, perhaps with language and timestamps, or run_id; \
-                 text is given as input_text.",
+                "`input_from` takes either run_id or youtube, and with youtube also language and \
+                 timestamps. Give a text as input_text.",
             )),
         }
     }
@@ -195,7 +195,7 @@ fn meant(text: &str) -> Option<Thing> {
     let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b) || *b == '.');
     let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
     let all = Vec::from_iter(parts.split_whitespace());
-    // "The video" is one that is not here, "a video" any.
+    // "The video" means a certain one, which is not here; "a video" means any.
     let is_one =
         |at: usize| has("definite verbs", &all[at.saturating_sub(2)..at]) || all[at].contains('\'');
     let things = all.iter().enumerate();

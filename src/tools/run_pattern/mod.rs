@@ -134,9 +134,9 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         return Err(error.about("dry_run"));
     }
     // A dry run pays nothing, and a context or a session may be what the input is about.
-    let is_free = dry_run || is_text || steps[0].context.is_some() || steps[0].session.is_some();
+    let as_is = dry_run || is_text || steps[0].context.is_some() || steps[0].session.is_some();
     let has_attachments = arguments.former("attachments");
-    if !is_free {
+    if !as_is {
         arguments.check(has_attachments.then(|| refused(NOT_READ).about("attachments")));
         arguments.check(input::check("input_text", &input, steps[0].search).err());
     }
@@ -144,7 +144,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         let why = "`input_from` replaces `input_text`: give one of them, not both.";
         arguments.check([refused(why).about("input_from")]);
     }
-    let is_free = is_free || arguments.refuses("input");
+    let as_is = as_is || arguments.refuses("input");
     let run = RunPattern {
         echo: None,
         dry_run,
@@ -152,7 +152,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         stream,
         strip_thinking,
         max_chars,
-        is_free,
+        as_is,
         warnings,
     };
     if let Err(error) = arguments.faults() {
@@ -266,8 +266,8 @@ mod tests {
 "then":[{"pattern_name":"y","input_from":{"run_id":"x"}}] => `then[0].input_from` is not an argument of then[0]:
 "then":[{"name":"y","temperature":1},"create_coding_feature"] => `then[1].pattern_name`
 "file":"report.pdf" => did you mean input_text? `input_text` only names a file
-"input_from":{"youtube":"https://youtu.be/abc-DEF_123","run_id":"x"} => `input_from` takes either youtube
-"input_from":{"run_id":"x","language":"de"} => `input_from` takes either youtube
+"input_from":{"youtube":"https://youtu.be/abc-DEF_123","run_id":"x"} => `input_from` takes either run_id or youtube
+"input_from":{"run_id":"x","language":"de"} => `input_from` takes either run_id or youtube
 "input_from":{"youtube":"https://example.org"} => `input_from.youtube` is not at
 "input_from":{"url":"x"} => `input_from.url` is not an argument of input_from; did you mean youtube? `input_from.youtube` does not begin
 "input_from":"x" => `input_from.youtube` does not begin with

@@ -30,8 +30,8 @@ const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own
     If the output mentions an input, the model has made it up.";
 
 /// The warning, or the error of an earlier step, if nothing is left of an output.
-const ONLY_THINKING: &str = "The model only thought, and strip_thinking left nothing of its \
-    output. To see the thoughts, run it again without strip_thinking.";
+const ONLY_THINKING: &str = "The output was only thinking, and strip_thinking left nothing of it. \
+    To see the thinking, run the pattern again without strip_thinking.";
 
 /// A call with checked arguments: the first step, and those of `then`.
 pub(super) struct RunPattern {
@@ -42,9 +42,9 @@ pub(super) struct RunPattern {
     pub(super) stream: bool,
     pub(super) strip_thinking: bool,
     pub(super) max_chars: Option<usize>,
-    /// The input is run or shown as it is.
-    pub(super) is_free: bool,
-    /// What was taken for what the call has.
+    /// The input is not checked: it is run or shown as it is.
+    pub(super) as_is: bool,
+    /// Warnings about names and values that were taken to mean others.
     pub(super) warnings: Vec<String>,
 }
 
@@ -73,12 +73,12 @@ impl RunPattern {
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
         let step = &self.steps[0];
         let is_own = search::known(step.pattern.as_str()).is_none() && step.variables.is_empty();
-        if is_own && !self.is_free && from.is_none() && is_blank(&input) {
+        if is_own && !self.as_is && from.is_none() && is_blank(&input) {
             warnings.push(PERHAPS_NO_INPUT.to_owned());
         }
         if let Some(from) = from {
             input = from.text(context)?;
-            if !self.is_free {
+            if !self.as_is {
                 input::check("input_from", &input, self.steps[0].search)?;
             }
             self.echo = short(&input);
@@ -94,7 +94,7 @@ impl RunPattern {
     /// needs.
     fn lacks_input(&self, input: &str) -> bool {
         let row = search::known(self.steps[0].pattern.as_str());
-        !self.is_free && row.is_some_and(|row| !row.needs_no_input) && is_blank(input)
+        !self.as_is && row.is_some_and(|row| !row.needs_no_input) && is_blank(input)
     }
 
     /// The patterns, one after the other.
