@@ -266,7 +266,7 @@ impl Tokens {
         self.accounts.seat(names.filter(is_own).collect());
     }
 
-    /// Takes over these tokens, and says whose came, changed and went.
+    /// Takes over these tokens, and says whose were added, changed and removed.
     fn take(&self, table: TokenTable) -> String {
         let mut current = write(&self.table);
         let nobody = TokenTable::new();
@@ -274,9 +274,9 @@ impl Tokens {
         let differ = &names(&table, &current) | &names(&current, &table);
         let mut told = counted(table.len(), "token");
         for (what, names) in [
-            ("came", &new - &old),
+            ("added", &new - &old),
             ("changed", &(&differ & &old) & &new),
-            ("went", &old - &new),
+            ("removed", &old - &new),
         ] {
             if !names.is_empty() {
                 told += &format!("; {what}: {}", Vec::from_iter(names).join(", "));
@@ -724,22 +724,22 @@ mod tests {
         assert_eq!(bench.after(1000), None);
         bench.write(lines(&[A, B]), 100);
         assert_eq!(bench.after(999), None, "once a second at most");
-        assert_eq!(bench.after(1), change(2, "; came: bob"));
+        assert_eq!(bench.after(1), change(2, "; added: bob"));
         assert_eq!(bench.names(), ["alice", "bob"]);
         assert_eq!(bench.after(1000), None);
         // Of the same length and time.
         bench.write(lines(&[A, C]), 100);
-        assert_eq!(bench.after(1000), change(2, "; came: cyd; went: bob"));
+        assert_eq!(bench.after(1000), change(2, "; added: cyd; removed: bob"));
         bench.write(lines(&[A, C]), 200);
         assert_eq!(bench.after(1000), None, "only its time is another");
         bench.write(lines(&[A]).replace("run", "read"), 100);
-        let both = change(1, "; changed: alice; went: cyd");
+        let both = change(1, "; changed: alice; removed: cyd");
         assert_eq!(bench.after(1000), both);
         let text = format!("alice read {A} models=x\nalice read {B} models=x");
         bench.write(text, 100);
         assert_eq!(bench.after(1000), change(2, "; changed: alice"));
         bench.write("# nobody", 100);
-        assert_eq!(bench.after(1000), change(0, "; went: alice"));
+        assert_eq!(bench.after(1000), change(0, "; removed: alice"));
         assert_eq!(bench.names(), [""; 0]);
     }
 
@@ -752,7 +752,7 @@ mod tests {
         assert_eq!(found, (None, vec!["alice".to_owned()]));
         bench.write(lines(&[B]), 0);
         assert_eq!(bench.after(99), None);
-        let to = |came: &str, went: &str| change(1, &format!("; came: {came}; went: {went}"));
+        let to = |new: &str, old: &str| change(1, &format!("; added: {new}; removed: {old}"));
         assert_eq!(bench.after(1), to("bob", "alice"));
         // A clock that is ahead of ours must not keep it unread.
         bench.write(lines(&[A]), -9000);
@@ -811,7 +811,7 @@ mod tests {
         fs::remove_dir(&bench.path).unwrap();
         assert!(bench.names() == ["alice"] && bench.tokens.is_failing());
         bench.write(lines(&[B]), 100);
-        assert_eq!(bench.after(1000), change(1, "; came: bob; went: alice"));
+        assert_eq!(bench.after(1000), change(1, "; added: bob; removed: alice"));
         assert_eq!(bench.names(), ["bob"]);
     }
 

@@ -572,7 +572,7 @@ mod tests {
         let warned = written(true, |report| {
             report.found(Cause::Settings, &[("why", "W.")])
         });
-        let fix = "Change the setting, or ignore this warning if the setting is what you want.";
+        let fix = "Change the setting, or keep it if it is what you want.";
         let part = format!("\nWarning: W. [settings]\n    Fix: {fix}\n");
         assert!(warned.contains(&part), "{warned}");
         let bad = written(true, |report| {

@@ -279,7 +279,7 @@ table! {
         /// {fix}
         NoConfiguration = (Kind::ApiError, Warning, "no-configuration");
         /// {why}
-        /// Change the setting, or ignore this warning if the setting is what you want.
+        /// Change the setting, or keep it if it is what you want.
         Settings = (Kind::ApiError, Warning, "settings");
         /// Callers with OAuth tokens cannot be let in: {why}.
         /// Check --oauth-issuer, and whether it can be reached from here; fabric-mcp --help oauth says what to set up there.

@@ -355,7 +355,7 @@ fn a_change_of_the_file_is_no_callers() {
     let _running = paid().with("Authorization", &bearer('a')).stream(&server);
     fabric.wait_held(1);
     file.write(&[ALICE, BOB]);
-    server.process.wait_stderr("2 tokens; came: bob");
+    server.process.wait_stderr("2 tokens; added: bob");
     let log = server.process.stderr();
     let mut reads = log.lines().filter(|line| line.contains("was read"));
     assert!(reads.all(|line| !line.contains("caller=")), "{log}");
