@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     }
     let variables = std::env::vars_os().filter(|(_, value)| !value.is_empty());
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    // There, case does not matter in names.
+    // On Windows, case does not matter in the names of variables.
     #[cfg(windows)]
     let variables = variables.map(|(name, value)| (name.to_ascii_uppercase(), value));
     let command = cli::parse(args, &variables.collect::<Vec<_>>(), &cli::read_file);
@@ -166,7 +166,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             install::run(asked, &program, why.unwrap_or_default()).map_err(ExitReason::failed)
         }
         Command::Skills(what, dir, names, mut config) => {
-            // Tells what is left out.
+            // The log says which patterns are left out.
             logging::start(config.log_level, config.log_json);
             // The server of a plugin reads its patterns.
             config.policy.patterns_only |= what == "plugin";
@@ -206,7 +206,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             // `--check` keeps no runs.
             config.kept.state_dir = None;
             if !config.patterns_dirs.is_empty() {
-                // Tells what is left out.
+                // The log says which patterns are left out.
                 logging::start(config.log_level, config.log_json);
             }
             let (server, config, _demo) = assemble(*config)?;

@@ -30,7 +30,7 @@ use crate::sync::{lock, read, spawn, try_lock, write};
 use crate::text::{counted, unusable};
 use crate::time::{self, Clock, SystemClock};
 
-/// What names the file.
+/// What messages call the file.
 const SETTING: &str = "--tokens-file (FABRIC_MCP_TOKENS_FILE)";
 /// How often the file is looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ const MOST_TOLD: usize = 20;
 const STAY: &str = "; the tokens that were valid before stay valid";
 /// The name for all callers without a line of their own.
 const OTHERS: &str = "*";
-/// The fingerprint of its line, which has no token: no token has this one.
+/// The fingerprint for that line, which has no token. No token has this fingerprint.
 const NOBODY: Fingerprint = [0; 2];
 /// How a token begins if the file has only its SHA-256.
 const HASHED: &str = "sha256:";

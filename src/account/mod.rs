@@ -64,7 +64,7 @@ pub(crate) const SHARED_SEATS: usize = 32;
 const TRANSCRIPTS_PER_CALLER: usize = 2;
 /// After this much memory was given back, the allocator gives it back to the system. Bytes.
 const TRIM_AFTER: usize = 16 << 20;
-/// Less of memory than this is little for one caller. Bytes.
+/// Less memory than this is too little for one caller. Bytes.
 const SMALL: usize = 8 << 20;
 /// When there are this many accounts, idle ones are forgotten.
 const MANY_HOLDERS: usize = 10_000;

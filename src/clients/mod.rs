@@ -183,7 +183,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .format(Format::Text(include_str!("goose.yaml")))
         .reads("XDG_CONFIG_HOME/goose/config.yaml")
         .on_windows("APPDATA/Block/goose/config/config.yaml")
-        // It had it once.
+        // It no longer speaks HTTP+SSE.
         .urls(&[("", "url")])
         .refers("$NAME", "goose")
         // Its default is 300 s; the entry made for it sets this.

@@ -299,7 +299,7 @@ fn decoded(bytes: Vec<u8>) -> Result<String, String> {
         let what = format!("UTF-{bits}, not UTF-8: iconv -f UTF-{wide} -t UTF-8 converts it");
         return Err(what);
     }
-    // Of what can be UTF-8, the tool says whether it is text.
+    // If the bytes can be UTF-8, the tool itself says whether they are text.
     String::from_utf8(bytes).map_err(|error| {
         let bytes = error.as_bytes();
         let start = String::from_iter(bytes.iter().take(512).map(|byte| char::from(*byte)));
@@ -545,7 +545,7 @@ impl Screen {
             return Some(first.to_owned());
         }
         if state.lost.is_none() {
-            // The note was said before the output.
+            // The note was printed before the output.
             let warnings = rest.iter().filter(|text| Some(**text) != note);
             warnings.for_each(|text| say(text));
         }

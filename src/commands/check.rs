@@ -145,7 +145,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     report.fabric("latency_ms", latency);
     report.address(&format!("{url} answers in {} ms", number(latency)));
     let key = match own {
-        // This was found at the start.
+        // The start of this Fabric has shown that it requires its key.
         Some(_) => ACCEPTED,
         None => key_status(config),
     };

@@ -37,7 +37,7 @@ const WANTED: &str = "give a folder that holds NAME/system.md for each pattern, 
 /// Folders of patterns. The first that has a name wins.
 #[derive(Default)]
 pub(crate) struct Folders {
-    /// With their links: what these lead to may change.
+    /// The paths as they were given, with their links, because what a link leads to may change.
     given: Vec<PathBuf>,
     /// What was logged.
     warned: Mutex<BTreeSet<String>>,

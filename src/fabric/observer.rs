@@ -12,8 +12,8 @@ use super::Error;
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
 /// What watches a call while it waits for Fabric. All methods run on the waiting thread. They may write to the call's
-/// own reader, as slow as it is, and to the state folder, and wait for nothing else: for no issuer, no other client, no
-/// lock that is held over I/O. Meanwhile Fabric's stream stands still.
+/// own client, however slow it is, and to the state folder. They must not wait for anything else, such as an issuer,
+/// another client, or a lock that is held during I/O, because Fabric's stream is not read meanwhile.
 pub(crate) trait CallObserver: Send + Sync {
     /// Flush buffered output: the next read may block. Called before each read of the socket.
     fn before_blocking(&self) {}

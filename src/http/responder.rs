@@ -95,7 +95,7 @@ pub(crate) struct Responder {
     state: ResponderState,
     /// What the client accepts. Without events, nothing is sent before a body.
     accepts: Accepts,
-    /// Headers of whatever it becomes.
+    /// Headers that are sent whatever the response becomes.
     pub(crate) headers: Vec<(&'static str, String)>,
     /// Counts its status.
     pub(crate) count: fn(u16),

@@ -155,8 +155,9 @@ impl Acceptor {
     }
 
     /// Starts the thread of a connection; if that fails, the connection is dropped. When the connection is over, the
-    /// thread accepts another, unless enough threads wait for one. With a single thread that accepts, a flood of
-    /// connections makes everybody wait: it gets no more of the processors than each of the many that serve.
+    /// thread accepts another, unless enough threads wait for one. With only one thread to accept, a flood of
+    /// connections would make everybody wait: that thread gets no more processor time than each of the many threads
+    /// that serve connections.
     fn start(self: &Arc<Acceptor>, lease: Lease) {
         let (peer, stack_size) = (lease.0.peer, self.registry.limits.stack_size);
         let acceptor = Arc::clone(self);

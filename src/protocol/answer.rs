@@ -24,7 +24,7 @@ pub(crate) struct Answer {
     stored: Option<Arc<[u8]>>,
     /// The HTTP status, where the answer is no stream.
     pub(crate) status: u16,
-    /// What `body` holds of memory, if it was charged.
+    /// The memory that `body` takes, if it was charged.
     pub(crate) memory: Option<Reservation>,
     /// The answers of a batch. Their array is then the message, and `body` is empty.
     batch: Vec<Answer>,
@@ -69,12 +69,12 @@ impl Answer {
         }
     }
 
-    /// What it holds of memory, in bytes; a stored result is shared.
+    /// How much memory the answer takes, in bytes, without a stored result, which is shared.
     pub(crate) fn size(&self) -> usize {
         self.body.len() + self.batch.iter().map(Answer::size).sum::<usize>()
     }
 
-    /// What of that is charged already.
+    /// How much of that is charged already.
     pub(crate) fn charged(&self) -> usize {
         let own = self.memory.as_ref().map_or(0, Reservation::held);
         own + self.batch.iter().map(Answer::charged).sum::<usize>()

@@ -443,7 +443,8 @@ fn try_lock(text: &File) -> io::Result<()> {
     }
 }
 
-/// Is there no run, or what can never be read as one? Otherwise it is of another version, or cannot be read now.
+/// Is there no run, or only something that can never be read as one? Otherwise the run is of another version, or cannot
+/// be read now.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData)
 }

@@ -80,7 +80,8 @@ pub(crate) fn estimate(chars: u64) -> u64 {
     chars.div_ceil(4)
 }
 
-/// The line of a run's step that has ended `now`: with the tokens that were counted, or so many estimated as written.
+/// The line of a run's step that has ended `now`: with the tokens that were counted, or else with an estimate of those
+/// that were written.
 pub(super) fn line(
     now: u64,
     run: &Record,
@@ -144,7 +145,8 @@ impl Folder {
         }
         let (waiting, has_settled) = (state.waiting.len(), take(&mut state.has_settled));
         drop(state);
-        // Not while other threads wait. If it fails, only a power cut can lose the lines.
+        // Without the lock, so that no other thread waits for the disk. If this fails, only a power cut can lose the
+        // lines.
         let synced = written.map(|file| file.sync_data());
         (synced.is_some() || has_settled, waiting)
     }

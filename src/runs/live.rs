@@ -158,7 +158,7 @@ impl LiveRun {
     /// Charges the memory that the run has by now.
     ///
     /// # Errors
-    /// [`QuotaExceeded`]; it has it all the same.
+    /// [`QuotaExceeded`]; the run keeps the memory all the same.
     pub(super) fn charge(&self, is_kept: bool) -> Result<(), QuotaExceeded> {
         let mut state = self.state();
         state.is_kept = is_kept;

@@ -367,7 +367,7 @@ impl Runs {
 
     /// Removes a run, also its files.
     pub(super) fn forget(&self, id: RunId) {
-        // Dropped without the lock.
+        // Dropped only after the lock is released.
         let _removed = self.entries().remove(&id);
         if let Some(folder) = &self.folder {
             folder.remove(id, &ALL);

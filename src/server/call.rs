@@ -23,7 +23,7 @@ use super::Server;
 pub(crate) struct Call {
     /// What an answer to it needs.
     pub(crate) head: Arc<CallHead>,
-    /// What its params hold of memory.
+    /// The memory that its params take.
     pub(super) memory: Reservation,
     pub(super) work: MethodWork,
 }

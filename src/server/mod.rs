@@ -79,7 +79,7 @@ pub(crate) struct Server {
 struct Request<'a> {
     head: CallHead,
     params: Option<&'a Node<'a>>,
-    /// What its params hold of memory.
+    /// The memory that its params take.
     memory: Reservation,
     session: &'a Session,
 }

@@ -59,7 +59,7 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
     });
     let mut meta = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
     if tool.name == TOOLS[0].name {
-        // The one that leads to the others: clients that load tools only when asked show it all the same.
+        // This tool leads to the others, so clients that load tools only on demand should always show it.
         meta["anthropic/alwaysLoad"] = json!(true);
     }
     let is_only_dry = policy.read_only && tool.is_run();

@@ -43,7 +43,7 @@ pub(super) struct Arguments<'a> {
     given: Given<'a>,
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
-    /// Arguments that are not in the schema, and taken all the same.
+    /// Arguments that are accepted although they are not in the schema.
     former: Vec<&'static str>,
     faults: Vec<Error>,
 }
@@ -394,7 +394,7 @@ impl<'a> Arguments<'a> {
             .any(|fault| about(fault).starts_with(name))
     }
 
-    /// Whether an argument has anything in it that is not in the schema, and taken all the same.
+    /// Whether an argument that is accepted although it is not in the schema has anything in it.
     pub(super) fn former(&mut self, name: &'static str) -> bool {
         self.former.push(name);
         let mut given = self.given.iter();

@@ -46,9 +46,9 @@ pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// The client of one call. Implemented by transports.
 pub(crate) trait Peer: Send + Sync {
-    /// Sends one notification: a whole message, one line, unless `wanted` says no. It is asked when it is this message's
-    /// turn, so that what is answered after a cancellation comes after everything of the cancelled call. Dropped if it
-    /// cannot be sent: [`Peer::stopped`] tells.
+    /// Sends one notification, a whole message on one line, unless `wanted` says no. `wanted` is asked when it is this
+    /// message's turn, so that an answer after a cancellation comes after everything of the cancelled call. A message
+    /// that cannot be sent is dropped; [`Peer::stopped`] says so then.
     fn notify(&self, message: &[u8], wanted: &dyn Fn() -> bool);
 
     /// Sends the answer. Called once. The call's thread may go on with a run.
@@ -130,7 +130,7 @@ pub(crate) struct Context {
     pub(crate) peer: Arc<dyn Peer>,
     /// What its answer needs.
     pub(crate) head: Arc<CallHead>,
-    /// What the call holds of memory.
+    /// The memory that the call takes.
     pub(crate) memory: Mutex<Reservation>,
     /// How far it has come; at first not at all.
     pub(crate) state: ContextState,
@@ -195,7 +195,7 @@ fn busy(account: &Account, what: Resource) -> Error {
     Error::new(Kind::TooManyRequests, detail)
 }
 
-/// What is still to be said.
+/// Progress that the caller has not been told yet.
 #[derive(Default)]
 struct PendingProgress {
     stream_text: bool,

@@ -39,7 +39,7 @@ pub(crate) struct Outcome {
     pub(crate) size: Option<(&'static str, usize)>,
     /// Of a run: what the store keeps of it, from which the result is built.
     pub(crate) report: RunReport,
-    /// What its text holds of memory.
+    /// The memory that its text takes.
     pub(super) _memory: Option<Reservation>,
 }
 

@@ -18,7 +18,7 @@ use crate::tools::Backend;
 
 pub(crate) use threads::start;
 
-/// Decodes a line or body. What that may take of memory is held until the guard is dropped.
+/// Decodes a line or body. The memory that this may take is held until the guard is dropped.
 ///
 /// # Errors
 /// The answer if there is no room for it.

@@ -1,6 +1,6 @@
-//! Hostile messages, on stdio and in HTTP bodies: a request with a readable id is answered exactly once, what is no
-//! message gets an error without an id, notifications get nothing, a damaged request at most one answer, and the pipe
-//! or connection goes on.
+//! Hostile messages, on stdio and in HTTP bodies: a request with a readable id is answered exactly once, anything that
+//! is not a message gets an error without an id, notifications get nothing, a damaged request at most one answer, and
+//! the pipe or connection goes on.
 //!
 //! Damage below the messages is in `src/http/hostile.rs` (HTTP) and `src/fabric/events.rs` (Fabric's streams).
 

@@ -1,4 +1,5 @@
-//! What a run works on: links and nothing, transcripts, outputs of earlier runs; and dry runs.
+//! What a run works on: links and empty inputs, which are refused, transcripts, and outputs of earlier runs. Also dry
+//! runs.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,6 @@
-//! Checks the README and the help: the README's demo prints what the picture shows, the tools are all there; in the help, clients get the JSON that is shown, nginx and Caddy accept their lines, and quoted
-//! messages exist.
+//! Checks the README and the help. The demo prints what the picture in the README shows, and the README lists all
+//! tools. Clients get the JSON that the help shows, nginx and Caddy accept the lines for them, and the messages that
+//! the help quotes exist.
 
 use std::collections::BTreeSet;
 use std::fs;

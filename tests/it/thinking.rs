@@ -1,4 +1,4 @@
-//! `strip_thinking`: a block of thinking that opens an output is nobody's, wherever Fabric cuts it.
+//! `strip_thinking`: a block of thinking that opens an output is shown to nobody, wherever Fabric cuts it.
 
 use serde_json::{Value, json};
 

@@ -244,8 +244,8 @@ impl OAuth {
         Ok((known, grant))
     }
 
-    /// What a token gives now, as the issuer said last: a look at memory. `is_late`: even if that should have been
-    /// confirmed by now.
+    /// What a token grants now, as the issuer said last; only memory is read. With `is_late`, an answer also counts if
+    /// it should have been confirmed by now.
     pub(super) fn grant(&self, known: &Known, is_late: bool) -> Verdict {
         match lock(&known.last).grant(self.clock.steady(), is_late) {
             Ok(grant) if grant.expires.is_some_and(|end| end <= self.date()) => {
@@ -261,7 +261,7 @@ impl OAuth {
         let otherwise = "callers with a token of the OAuth issuer wait for it once a minute";
         spawn("oauth refresher", otherwise, move || {
             while let Some(oauth) = oauth.upgrade() {
-                // A bug that one token brings out must not end it for all.
+                // A panic because of one token must not end the refreshing of all.
                 let _ = catch_unwind(AssertUnwindSafe(|| oauth.refresh()));
                 drop(oauth);
                 thread::sleep(TICK);

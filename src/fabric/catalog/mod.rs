@@ -163,7 +163,7 @@ impl Catalog {
 
     /// The strategies, from a read that begins after this call; callers that arrive during a read share the next one.
     pub(crate) fn strategies(&self, wait: &Observer) -> Result<Arc<Strategies>, Error> {
-        // What is read from folders is in memory before its length is known.
+        // Strategies from folders are in memory before their length is known, so room for the most is taken first.
         let most = match self.fabric.has_fabric() {
             true => 0,
             false => MAX_FABRIC_BODY,

@@ -19,7 +19,7 @@ const MERMAID: &str = "graph TD|gantt|flowchart|sequenceDiagram|classDiagram|sta
 /// What one step has sent so far.
 #[derive(Default)]
 pub(super) struct Output {
-    /// Whether the text is the run's result: then the run has it.
+    /// Whether the text is the run's result: then the run keeps it, and not this.
     is_result: bool,
     /// Leaves out what the model thinks before it answers.
     thinking: Option<ThinkingFilter>,
@@ -87,7 +87,7 @@ impl Output {
         context.release(rest.len());
         self.is_unclosed = is_unclosed;
         self.is_only_thinking = self.bytes == 0 && rest.is_empty();
-        // Nothing more comes, so want of room ends nothing.
+        // Nothing more comes, so a lack of room is no reason to end the run.
         let _ = self.relay(DEFAULT_FORMAT, &rest, context);
     }
 

@@ -185,7 +185,7 @@ fn patterns(
         let meant;
         if let Err(unknown) = is_listed(i, pattern, &names) {
             found.push(Err(unknown));
-            // What is said of the only similar one is known before that is asked for.
+            // If only one pattern is similar, its variables are checked too, so that the next try is right.
             let [similar] = closest(pattern.as_str(), names.iter())[..] else {
                 continue;
             };
@@ -210,9 +210,9 @@ fn patterns(
     Ok(())
 }
 
-/// Takes models of similar names, and finds unknown ones, and vendors, of a call that is checked as a whole. Those of
-/// another are only looked up where they are known already, or their name cannot be right: with a wrong one it fails
-/// without cost.
+/// Replaces models by those of similar names. In a call that is checked as a whole, also finds unknown models and
+/// vendors. In other calls, models are looked up only if the list is known already, or if the name cannot be right: a
+/// run with a wrong model fails without cost.
 fn models(
     steps: &mut [Chat],
     is_whole: bool,
@@ -231,7 +231,7 @@ fn models(
         return Ok(());
     };
     let all = models.models.iter().collect();
-    // The operator's spelling of an allowed one stays.
+    // If the operator allows only some models, their names stay as the operator spells them.
     let is_free = context.backend.policy.allowed_models.is_empty();
     for (i, step) in steps.iter_mut().enumerate() {
         if is_free && let Some((taken, said)) = alike("model", &step.model, &all) {

@@ -23,7 +23,7 @@ use super::sessions::LiveSession;
 
 /// The client of one such call.
 pub(super) struct Post {
-    /// Those of a batch share it.
+    /// The calls of a batch share it.
     pub(super) responder: Arc<Mutex<Responder>>,
     pub(super) head: Arc<CallHead>,
     pub(super) cancel: Cancel,

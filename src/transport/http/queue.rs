@@ -48,7 +48,7 @@ struct QueueState {
     waiting: VecDeque<Answer>,
     /// What waits or is being written, in bytes.
     bytes: usize,
-    /// What of that is not charged by the answers themselves. Never nothing, so that an event rarely touches the account.
+    /// How much of that the answers have not charged themselves. Never 0, so that an event rarely touches the account.
     memory: Reservation,
 }
 
@@ -192,12 +192,12 @@ impl QueueState {
     }
 }
 
-/// What a message takes of memory, in bytes.
+/// How much memory a message takes, in bytes.
 fn size(message: &Answer) -> usize {
     message.size() + MESSAGE
 }
 
-/// What of that is not charged yet.
+/// How much of that is not charged yet.
 fn owed(message: &Answer) -> usize {
     size(message).saturating_sub(message.charged())
 }

@@ -59,7 +59,7 @@ impl LiveSession {
         who.shares_with(&self.owner) && !self.has_ended()
     }
 
-    /// Registers a call. `None` if the session has ended, be it since it was found.
+    /// Registers a call. `None` if the session has ended, even if only after it was found.
     pub(super) fn begin(&self, id: &Id) -> Option<Cancel> {
         let cancel = self.inflight.begin(id);
         // What was there when it ended is cancelled by that; what came later is seen here.

@@ -295,7 +295,7 @@ fn listen(incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>, listen: Subscrib
     incoming.require_stream()?;
     incoming.stay(caller)?;
     let (responder, queue) = Queue::open(incoming, caller);
-    // The response has the share.
+    // The response already holds the reservation.
     let account = (&caller.account, None);
     let place = listen.begin(&incoming.web.server, account, queue.clone());
     queue.carry(responder, caller, |is_revoked| {

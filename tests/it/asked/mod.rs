@@ -1,5 +1,5 @@
-//! Calls as weak models and people in a hurry make them: harmless differences are understood, everything else is answered
-//! with all that must be changed, and nothing is paid for that cannot come out right.
+//! Calls as weak models and people in a hurry make them: harmless differences are understood, everything else is
+//! answered with all that must be changed, and a run that cannot succeed is never paid for.
 //!
 //! `calls.tsv`: a tool, arguments, and what must come of them: after `= ` what Fabric is sent or, where it runs nothing, what
 //! the result has; otherwise what the refusal says, with ` | ` in between. `inputs.tsv`: short inputs that are the text

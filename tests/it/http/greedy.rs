@@ -1,4 +1,4 @@
-//! Callers who take all they get: whatever they hold, others get what is theirs, at once.
+//! Callers who take all they can get: whatever they hold, others get their own share at once.
 
 use std::fmt::Write;
 use std::iter::repeat_with;
