@@ -4,10 +4,11 @@
 //!   request, run, tick of a stream ─▶ a second since the last look? ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
 //!                                                            SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
-//! The thread that checks a token looks at the file; another one does so once a minute, in case nobody calls. A file that
-//! was just written may be incomplete, so it counts only after [`REST`]. A line with a mistake grants nothing, and a file that is empty or
-//! cannot be read changes nothing. Both are logged when they are found, and then once a minute. No message repeats a
-//! word of the file, because a word in the wrong place may be a token.
+//! The thread that checks a token looks at the file; another one does so once a minute, in case nobody calls. A file
+//! that was just written may be incomplete, so it counts only once it is as old as [`SETTLE_TIME`]. A line with a
+//! mistake grants nothing, and a file that is empty or cannot be read changes nothing. Both are logged when they are
+//! found, and then once a minute. No message repeats a word of the file, because a word in the wrong place may be a
+//! token.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{Metadata, OpenOptions};
@@ -35,11 +36,11 @@ const SETTING: &str = "--tokens-file (FABRIC_MCP_TOKENS_FILE)";
 /// How often the file is looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a file must have been unchanged before it counts.
-const REST: Duration = Duration::from_millis(100);
+const SETTLE_TIME: Duration = Duration::from_millis(100);
 /// Largest file, in bytes: some 10,000 tokens.
 const MAX_FILE: u64 = 1 << 20;
 /// How often a mistake is logged.
-const TELL: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Most mistakes that are told at once.
 const MOST_TOLD: usize = 20;
 /// The end of the message of a file that changes nothing.
@@ -163,7 +164,7 @@ impl Tokens {
             let otherwise = "the tokens file is read again only when a request comes";
             spawn("tokens", otherwise, move || {
                 loop {
-                    thread::sleep(TELL);
+                    thread::sleep(LOG_INTERVAL);
                     let _nobody = tokens.holder(NOBODY);
                 }
             });
@@ -189,7 +190,7 @@ impl Tokens {
             && watch.due <= self.clock.steady()
         {
             let _nobody = logging::caller_scope(None);
-            report(self.look(&mut watch, REST));
+            report(self.look(&mut watch, SETTLE_TIME));
         }
         let holder = read(&self.table).get(&token).cloned();
         let (identity, allowance) = holder.ok_or(Flaw::UNKNOWN)?;
@@ -222,7 +223,7 @@ impl Tokens {
         // A time in the future comes from another machine's clock.
         let age = self.clock.today().checked_sub(modified);
         if age.is_some_and(|age| age < time::whole(rest)) {
-            watch.due = now + REST;
+            watch.due = now + SETTLE_TIME;
             return (None, Vec::new());
         }
         let seen = content.as_ref().map_err(String::clone);
@@ -252,7 +253,7 @@ impl Tokens {
                 Err(why) => vec![why + STAY],
             };
         }
-        let is_due = is_new || watch.told + TELL <= now;
+        let is_due = is_new || watch.told + LOG_INTERVAL <= now;
         if is_due {
             watch.told = now;
         }
@@ -670,7 +671,7 @@ mod tests {
             if self.clock.steady() < watch.due {
                 return None;
             }
-            let (change, faults) = self.tokens.look(&mut watch, REST);
+            let (change, faults) = self.tokens.look(&mut watch, SETTLE_TIME);
             let name = format!("{SETTING}: \"{}\"", self.path.display());
             let bare = |what: String| what.replace(&name, "");
             match faults.is_empty() {

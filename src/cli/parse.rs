@@ -300,7 +300,7 @@ pub(super) fn unexpected_word(word: &str) -> String {
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.
-const OTHERS: [(&str, &str); 4] = [
+const FOREIGN_WORDS: [(&str, &str); 4] = [
     ("base-url url", "--fabric-url URL"),
     (
         "list-patterns listpatterns l",
@@ -322,7 +322,7 @@ pub(super) fn listed(table: &[(&str, &'static str)], word: &str) -> Option<&'sta
 
 /// What the user may have meant by `word`.
 fn meant(word: &str) -> Option<String> {
-    if let Some(other) = listed(&OTHERS, word) {
+    if let Some(other) = listed(&FOREIGN_WORDS, word) {
         return Some(format!("did you mean {other}?"));
     }
     let found = closest(word, FLAGS.iter().flat_map(Flag::names));

@@ -79,7 +79,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
 }
 
 /// What people call our variables that do not begin like the others.
-const OTHERS: [(&str, &str); 2] = [
+const MISNAMED_VARIABLES: [(&str, &str); 2] = [
     (
         "FABRIC_URL FABRIC_HOST FABRIC_API_URL FABRIC_MCP_FABRIC_URL FABRIC_MCP_BASE_URL",
         BASE_URL,
@@ -108,7 +108,7 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
             let found = known.iter().find(|known| bare(known) == similar)?;
             (begins || is_misspelled(name, found)).then_some(found.as_str())
         };
-        let hint = match listed(&OTHERS, name).or_else(similar) {
+        let hint = match listed(&MISNAMED_VARIABLES, name).or_else(similar) {
             Some(meant) => format!("did you mean {meant}?"),
             None if begins => "fabric-mcp --help lists them.".to_owned(),
             None => return None,

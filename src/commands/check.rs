@@ -26,7 +26,7 @@ const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back
 
 /// The next step after problems, after success, and after the demo. `START` is the flag, if Fabric was started by it,
 /// and `NAME` a pattern.
-const MEND: &str = "Next: fix the first problem above, and run the check again.\n";
+const FIX_FIRST: &str = "Next: fix the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
                     \x20 fabric-mcp START--call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
                     Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
@@ -459,7 +459,7 @@ impl<'a> Report<'a> {
             (true, false) => "Everything works, but read the warnings above.",
             (true, true) => "Everything works.",
         };
-        let next = if good { &*self.next } else { MEND };
+        let next = if good { &*self.next } else { FIX_FIRST };
         self.write(&format!("\n{verdict}\n{next}"));
         if self.is_json {
             self.json["ok"] = good.into();

@@ -152,7 +152,7 @@ impl Folder {
     }
 
     /// Logs the lines that still wait, each once. For the end of the process: after that, they are nowhere else.
-    pub(super) fn tell_waiting(&self) {
+    pub(super) fn log_waiting(&self) {
         for line in lock(&self.ledger).waiting.drain(..) {
             log::error!("not written to the ledger: {}", line.trim_end());
         }

@@ -506,7 +506,7 @@ impl Runs {
         }
         self.rewrite(false);
         if let Some(folder) = &self.ledger {
-            folder.tell_waiting();
+            folder.log_waiting();
         }
     }
 }

@@ -62,7 +62,7 @@ const UNCONFIRMED: Duration = Duration::from_secs(120);
 /// Waits between tries to reach the issuer: the first, and the longest they double to.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How often the same failure is logged.
-const LOG: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Largest body of an answer, in bytes. Metadata of OpenID providers has some 10 KB.
 const MAX_BODY: u64 = 256 << 10;
 /// How long a token that was valid is not treated as one of a stranger.
@@ -353,7 +353,7 @@ impl OAuth {
     /// Logs a failure of the issuer, the same once a minute.
     fn warn(&self, what: &str) {
         let (mut logged, now) = (lock(&self.logged), self.clock.steady());
-        let is_old = |(last, at): &(String, Duration)| last == what && now < *at + LOG;
+        let is_old = |(last, at): &(String, Duration)| last == what && now < *at + LOG_INTERVAL;
         if !logged.as_ref().is_some_and(is_old) {
             *logged = Some((what.to_owned(), now));
             log::warn!("the OAuth issuer {} {what}", self.settings.issuer);
