@@ -259,7 +259,7 @@ struct LogQueue {
     is_writing: bool,
     /// Whether the thread that writes has begun, or nobody needs it any more.
     has_writer: bool,
-    /// This thread.
+    /// /// The thread that writes.
     writer: Option<Thread>,
 }
 
@@ -291,7 +291,7 @@ impl Logger {
                 loop {
                     LOGGER.write();
                     thread::sleep(PAUSE);
-                    // Not if there was a line meanwhile.
+                    // Returns at once if a line has come meanwhile.
                     thread::park();
                 }
             };

@@ -438,7 +438,8 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
             faults.push(format!("line {at}: {why}"));
         }
     }
-    // Without a line for all others, OAuth callers have no limits: one with a mistake must not have that effect.
+    // Without a line for all others, OAuth callers have no limits. A line for them that has a mistake must not have
+    // that effect.
     let is_others = |line: &str| line.trim_ascii_start().starts_with(OTHERS);
     if text.lines().any(is_others) {
         let mut none = Allowance::of(Role::Metrics);

@@ -98,7 +98,8 @@ pub(crate) struct Accounts(Arc<Bank>);
 #[derive(Default)]
 struct Bank {
     bounds: Bounds,
-    /// By identity; one that holds nothing is forgotten once its rate is whole again. Locked before the ledger.
+    /// The accounts by identity. An account that holds nothing is forgotten once its rate is whole again. Locked before
+    /// the ledger.
     holders: RwLock<HashMap<String, Account>>,
     pools: [Pool; RESOURCES],
     /// The highest use of memory since some was given back to the system.

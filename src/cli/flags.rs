@@ -343,7 +343,8 @@ impl Flag {
             return Some(BASE_URL.to_owned());
         }
         let name = OWN_VARIABLE.bytes().chain(self.long.bytes());
-        // By bytes, whose number is known: all these names are made at each start, and growing them took a sixth of it.
+        // Made of bytes, whose number is known: all these names are made at each start, and growing texts took a sixth
+        // of it.
         let upper = name.map(|byte| match byte {
             b'-' => '_',
             other => char::from(other.to_ascii_uppercase()),

@@ -19,7 +19,7 @@ const MARGIN: u64 = 10;
 /// # Errors
 /// Also refused: a server over HTTP+SSE for a client that does not speak it, or a URL to which no token is sent.
 pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, String> {
-    // This client gets the token.
+    // The URL must be one that may get the token.
     let Some(url) = settings.one("url", values::connect_url)? else {
         return program(client, settings);
     };

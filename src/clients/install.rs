@@ -154,8 +154,8 @@ fn write(
 }
 
 impl Installation {
-    /// Lets the entry keep runs in a folder that all clients share, if nothing speaks against that. Returns what to say
-    /// about it. `own` is our entry in the file, which shows what was chosen before.
+    /// Lets the entry keep runs in a folder that all clients share, unless its settings or the user say otherwise.
+    /// Returns what to say about it. `own` is our entry in the file, which shows what was chosen before.
     fn keep_runs(&mut self, own: Option<&Value>) -> Result<String, String> {
         const NO_RUNS: [&str; 3] = ["--connect", "--patterns-dir", "--read-only"];
         let Some(Launch::Program { args, .. }) = &mut self.launch else {

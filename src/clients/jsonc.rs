@@ -65,7 +65,7 @@ impl<'a> Document<'a> {
         });
         let servers = servers.transpose()?;
         if servers.is_none() {
-            // It equals an empty object.
+            // A missing object of servers counts as an empty one.
             rest[key] = json!({});
         }
         let members = rest[key].as_object_mut();

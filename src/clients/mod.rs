@@ -204,7 +204,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .format(Format::Json("mcp"))
         .reads("XDG_CONFIG_HOME/opencode/opencode.json")
         .starts("type", "local")
-        // It tries one after the other.
+        // It tries one transport after the other.
         .urls(&[("remote", "url"); 2])
         .members((None, "environment"))
         .refers("{env:NAME}", "opencode")

@@ -227,7 +227,7 @@ impl Library for Folders {
         })
     }
 
-    /// From `strategies` in each folder, and beside it, where Fabric has them.
+    /// The strategies from `strategies` in each folder, and from `strategies` beside it, where Fabric has them.
     fn strategies(&self) -> Vec<Strategy> {
         let (mut strategies, mut room) = (BTreeMap::new(), MAX_STRATEGIES);
         for root in self.roots() {

@@ -205,7 +205,7 @@ fn chat(mut exchange: Exchange<'_>, chat: &Value) -> io::Result<()> {
     Ok(())
 }
 
-/// The same for every video.
+/// The transcript, which is the same for every video.
 fn transcript(asked: &Value) -> Value {
     let has_times = asked["timestamps"] == true;
     let lines = TRANSCRIPT.lines().map(|line| match line.split_once("] ") {

@@ -396,7 +396,7 @@ impl Error {
     /// All of these faults in one error of the kind of the first; those beyond [`MOST_FAULTS`] are left out.
     ///
     /// # Errors
-    /// That error, if there are any.
+    /// That error, if there are any faults.
     pub(crate) fn all(faults: impl IntoIterator<Item = Error>) -> Result<(), Error> {
         let faults = faults.into_iter().take(MOST_FAULTS);
         faults.reduce(Error::and).map_or(Ok(()), Err)

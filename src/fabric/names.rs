@@ -162,7 +162,8 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
     Ok(())
 }
 
-/// Of these names, the one that is `wanted`, or the only one that differs from it just in case and separators.
+/// The one of these names that is `wanted`, or else the only one that differs from it in nothing but case and
+/// separators.
 pub(crate) fn alike<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let is_alike = |name: &&str| letters(name).eq(letters(wanted));
     let alike = names.into_iter().filter(is_alike);
@@ -177,7 +178,7 @@ pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
     suggestion(closest(wanted, names.iter()))
 }
 
-/// These names as such a sentence.
+/// A sentence after a space that suggests these names.
 pub(crate) fn suggestion<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     match in_quotes(names, "or").as_str() {
         "" => String::new(),

@@ -30,7 +30,7 @@ pub(crate) struct Pattern {
     /// Documented, but empty in practice.
     #[serde(default, deserialize_with = "or_empty")]
     pub(crate) user_prompt_template: String,
-    /// As Fabric sent it; mostly empty. See [`Pattern::summary`].
+    /// The description that Fabric sent, which is mostly empty. See [`Pattern::summary`].
     #[serde(default, alias = "Description", deserialize_with = "or_empty")]
     pub(crate) description: String,
     /// Documented, but empty in practice.

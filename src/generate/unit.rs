@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::text::{filled, kept};
 
-/// Of the unit and of the template, whose instance is the port. A line that begins with `@UNIT@` or `@TEMPLATE@` is of one
-/// of them, and one with `@HIDDEN@` of what starts a program that the unit hides.
+/// The text of the unit and of the template, whose instance is the port. A line that begins with `@UNIT@` or
+/// `@TEMPLATE@` belongs to only one of them, and a line with `@HIDDEN@` to a unit that hides the program it starts.
 const TEXT: &str = include_str!("fabric-mcp.service");
 /// The folders that `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];

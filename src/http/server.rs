@@ -36,7 +36,7 @@ pub(crate) struct HttpServer {
 
 /// What all threads share that accept connections.
 pub(super) struct Acceptor {
-    /// Until the server stops. Each thread that waits in `accept` has a clone.
+    /// The listener; `None` once the server stops. Each thread that waits in `accept` has a clone.
     listener: Mutex<Option<Arc<TcpListener>>>,
     pub(super) registry: Arc<Registry>,
     handler: Arc<Handler>,
@@ -146,7 +146,7 @@ impl Acceptor {
             match self.accept(&listener) {
                 Ok(lease) => return Some(lease),
                 Err(e) => match e.kind() {
-                    // By the client.
+                    // The client has closed the connection already.
                     ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
                     _ => self.registry.make_room(&e),
                 },

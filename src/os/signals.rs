@@ -83,7 +83,7 @@ mod unix {
     const SIGHUP: c_int = Signal::Hangup as c_int;
     const SIGINT: c_int = Signal::Interrupt as c_int;
     const SIGTERM: c_int = Signal::Terminate as c_int;
-    /// Of Linux on all but MIPS, PA-RISC and SPARC, of macOS and of the BSDs.
+    /// The number on Linux, except on MIPS, PA-RISC and SPARC, on macOS and on the BSDs.
     const SIGXFSZ: c_int = 25;
     const SIG_IGN: usize = 1;
 

@@ -81,7 +81,7 @@ impl<'a> Inbound<'a> {
         ids.cloned().collect()
     }
 
-    /// What its responses answer; if they have no id, `null`.
+    /// The ids that its responses answer; `null` for a response without an id.
     pub(crate) fn answered(&self) -> Vec<&Id> {
         let answered = self.messages.iter().filter_map(|message| match message {
             Ok(Message::Response(id)) => Some(id.as_ref().unwrap_or(&Id::Null)),

@@ -271,7 +271,7 @@ impl RunWriter {
     pub(crate) fn ask(&self, model: &str, input: u64, earlier: &[String]) {
         let (step, model) = (earlier.len() + 1, model.to_owned());
         self.live.ask(Asked { step, model, input }, earlier);
-        // Without room it is forgotten at its end.
+        // If there is no room, the run is forgotten at its end.
         let _ = self.runs.charge(&self.live, false);
     }
 

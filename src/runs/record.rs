@@ -81,7 +81,7 @@ impl RunState {
 /// A run without its text. Times are milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Of the file format; see [`VERSION`].
+    /// The version of the file format; see [`VERSION`].
     pub(super) version: u32,
     /// Its id.
     pub(crate) id: RunId,
@@ -187,7 +187,7 @@ impl Record {
         self.bytes > seen || self.state != RunState::Working
     }
 
-    /// It ends `now`.
+    /// Notes that the run ends `now`.
     pub(super) fn end(&mut self, state: RunState, now: u64) {
         (self.state, self.updated, self.ended) = (state, now, Some(now));
     }

@@ -273,7 +273,7 @@ impl Runs {
         let written = estimate(live.record().chars.unwrap_or(0));
         self.account(live, end.name(), Err(written));
         if let Some(record) = live.begin_close(end, report) {
-            // Without room it is forgotten.
+            // If there is no room, the run is forgotten.
             let _ = self.charge(live, self.keeps());
             if self.store(live, record)
                 && let Some(folder) = &self.folder
@@ -486,7 +486,7 @@ impl Runs {
         if entry.run.live().is_none() {
             (entry.run, entry.age) = (run, age);
             drop(entries);
-            // Without room it stays, uncharged, until it is known how it ended.
+            // If there is no room, the run stays, uncharged, until it is known how it ended.
             let _ = self.charge_kept(id, (bytes, false), true);
         }
     }

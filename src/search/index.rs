@@ -102,7 +102,8 @@ pub(crate) struct Index {
     postings: Vec<Postings>,
     /// Names, sentences, requests: whose each is, and the sum of its words' squared weights.
     texts: Vec<(u16, f32)>,
-    /// Of words that were added: most come often, and finding a stem takes longest. Empty once the index is built.
+    /// The stems of words that were added, because most words come often, and finding a stem takes longest. Empty once
+    /// the index is built.
     stems: HashMap<String, String>,
 }
 
@@ -308,7 +309,7 @@ impl Index {
 
     /// The score of each pattern.
     fn scores(&self, said: &[Word]) -> Vec<f32> {
-        // Of patterns, and then of texts.
+        // The sums of patterns, and after them those of texts.
         let all = self.patterns.len();
         let mut sums = vec![0_f32; all + self.texts.len()];
         let mut corrections = MOST_CORRECTED;

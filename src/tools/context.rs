@@ -97,7 +97,7 @@ pub(crate) struct CallHead {
     pub(crate) request: RequestContext,
     /// Correlates the answer with its log line.
     pub(crate) request_id: String,
-    /// What it takes a slot of while it works.
+    /// The resource of which it takes one while it works.
     pub(crate) needs: Resource,
     /// The tool, whose failures are results.
     pub(crate) tool: Option<&'static Tool>,
@@ -132,7 +132,7 @@ pub(crate) struct Context {
     pub(crate) head: Arc<CallHead>,
     /// The memory that the call takes.
     pub(crate) memory: Mutex<Reservation>,
-    /// How far it has come; at first not at all.
+    /// How far the call has come.
     pub(crate) state: ContextState,
     /// When a call with wrong arguments is answered with what is known by then.
     pub(crate) looks_up_until: Instant,

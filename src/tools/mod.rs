@@ -94,7 +94,7 @@ pub(crate) struct Prepared {
     pub(crate) work: MethodWork,
     /// Further fields of the log line, such as the pattern and the model.
     pub(crate) fields: Vec<(&'static str, String)>,
-    /// What it takes a slot of while it works.
+    /// The resource of which it takes one while it works.
     pub(crate) needs: Resource,
     /// How long its caller wants to wait for its run.
     pub(crate) wait: Option<Duration>,

@@ -37,7 +37,7 @@ pub(crate) struct Outcome {
     pub(crate) is_silent: bool,
     /// How large the result is, for the log: `rows` or `bytes`, and the number.
     pub(crate) size: Option<(&'static str, usize)>,
-    /// Of a run: what the store keeps of it, from which the result is built.
+    /// What the store keeps of a run. The result of the run is built from this.
     pub(crate) report: RunReport,
     /// The memory that its text takes.
     pub(super) _memory: Option<Reservation>,
@@ -114,7 +114,7 @@ impl Outcome {
         if let Some((name, text)) = &self.text {
             jsonrpc::write_member(out, name, text);
         }
-        // Without the first comma where it would be the first character.
+        // The first comma is left out where it would be the first character.
         let from = usize::from(self.text.is_none());
         out.extend(self.members.bytes().get(from..).unwrap_or_default());
         if let Some(patterns) = &self.patterns {

@@ -108,7 +108,7 @@ impl Policy {
 
     /// The model and vendor of runs of a pattern that name none.
     fn model_of(&self, pattern: &str) -> (&String, &String) {
-        // As Fabric's command line derives it.
+        // Fabric's command line derives the name in the same way.
         let variable = MODEL_VARIABLE.to_owned() + &pattern.replace('-', "_").to_uppercase();
         let is_meant =
             |own: &&PatternModel| own.pattern == variable || names::is_same(pattern, &own.pattern);

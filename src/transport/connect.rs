@@ -246,7 +246,7 @@ impl Relay {
             return self.tell(&line);
         }
         let needs = match inbound.request() {
-            // It ends when the client does.
+            // A subscription may last as long as the client.
             Some(one) if one.method == "subscriptions/listen" => Resource::Streams,
             _ => Resource::CallThreads,
         };
@@ -317,7 +317,8 @@ impl Relay {
         }
     }
 
-    /// Lets nothing more be written for the request with this id; of a batch, only what answers others too.
+    /// Makes sure that nothing more is written for the request with this id. Of a batch, only what also answers other
+    /// requests is still written.
     fn cancel(&self, id: Option<&Id>) {
         for request in lock(&self.pending).iter() {
             if request.claim(id.as_slice()) && request.is_over() && !request.has_session() {

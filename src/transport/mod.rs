@@ -38,7 +38,7 @@ fn read<'a>(
     }
 }
 
-/// Lets calls and runs finish within `limit`. The others are stopped then, and answered so.
+/// Lets calls and runs finish within `limit`. Those that take longer are stopped, and their answers say so.
 fn drain(backend: &Backend, limit: Duration) {
     if !backend.accounts.wait_idle(limit) {
         log::warn!("calls that still run after the drain timeout are stopped");

@@ -88,7 +88,7 @@ impl Pipe {
 
     fn batch(&self, actions: Vec<Action>, caller: &Caller) {
         let (batch, calls) = Batch::begin(actions, &self.inflight, &caller.account);
-        // Without calls it is complete.
+        // A batch without calls is complete already.
         if let Some(array) = batch.array() {
             self.line.answer(array);
         }

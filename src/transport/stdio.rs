@@ -73,8 +73,8 @@ impl Stdio {
         read
     }
 
-    /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
-    /// are stopped, and answered so.
+    /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`. Those that
+    /// take longer are stopped, and their answers say so.
     pub(crate) fn stop(&self, limit: Duration) {
         self.0.server.backend.accounts.close();
         self.end(limit);

@@ -467,7 +467,7 @@ impl OAuth {
             format!("{origin}/.well-known/openid-configuration{path}"),
             format!("{origin}{path}/.well-known/openid-configuration"),
         ];
-        // Without a path the last two are one.
+        // If the issuer has no path, the last two places are the same.
         places.dedup();
         let mut reason = None;
         for url in places {

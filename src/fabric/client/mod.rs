@@ -98,13 +98,13 @@ pub(crate) trait BuiltInFabric: Send + Sync {
 /// The time limit of a whole request and response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
-    /// Of an ordinary request.
+    /// For an ordinary request.
     Request,
-    /// Of what Fabric has to ask others for.
+    /// For what Fabric has to ask others for.
     Models,
-    /// Of a transcript: the same.
+    /// For a transcript: as long as for models.
     Transcript,
-    /// Of a run, which also has one for silence, including the wait for the headers.
+    /// For a run, which also has a limit on silence, including the wait for the headers.
     Run,
 }
 

@@ -271,7 +271,7 @@ fn lacking(step: usize, argument: &str, why: &str) -> Error {
     refused(format!("`{argument}`: {why} Nothing was run.")).about(argument)
 }
 
-/// As Fabric compares the names of models and vendors.
+/// Whether two names of models or vendors are the same for Fabric.
 fn is_same(one: &str, other: &str) -> bool {
     one.to_lowercase() == other.to_lowercase()
 }

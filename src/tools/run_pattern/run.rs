@@ -119,7 +119,7 @@ impl RunPattern {
         context.may_use(&allowance, estimate(input.chars().count() as u64))?;
         let (owner, model) = (&context.caller().identity, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
-        // For an answer before the end.
+        // Used if the call is answered before the run ends.
         record.report.max_chars = self.max_chars;
         context.begin_run(record)
     }
@@ -195,7 +195,7 @@ impl RunPattern {
             warnings.push(note.to_owned());
         }
         let mut output = Output::default();
-        // Of earlier steps only what a failure may still show is kept.
+        // Of the output of earlier steps, only what a failure may still show is kept.
         let mut earlier = Vec::new();
         for (i, step) in self.steps.iter().enumerate() {
             if i > 0 {
@@ -252,7 +252,7 @@ impl RunPattern {
                 format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")
             }));
             context.count()?;
-            // From here on, silence is the model's.
+            // From here on, silence counts as silence of the model.
             output.relay(DEFAULT_FORMAT, "", context)?;
             if let Some(run) = context.run() {
                 run.ask(step.model_label(), estimate(sent), earlier);

@@ -122,8 +122,8 @@ pub(super) fn cors(origin: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Of the headers that a page wants to send, by its preflight, those that MCP has: there is no wildcard for `mcp-` in CORS,
-/// so they are named one by one.
+/// The headers of MCP among those that a page wants to send, as its preflight says. CORS has no wildcard for `mcp-`, so
+/// they are named one by one.
 pub(super) fn allowed_headers(head: &Head) -> String {
     const KNOWN: [&str; 4] = ["authorization", "content-type", "accept", "last-event-id"];
     let wanted = head

@@ -82,7 +82,7 @@ impl HttpTransport {
     }
 
     /// Accepts nothing new, sends no new run to Fabric, lets running calls finish within `limit`, and ends all streams
-    /// properly. Calls that still run then are cancelled, and answered so.
+    /// properly. Calls that still run then are cancelled, and their answers say so.
     pub(crate) fn stop(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let backend = &self.web.server.backend;

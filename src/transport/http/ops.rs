@@ -68,7 +68,7 @@ impl Ops {
         let read = || {
             let asked = self.backend.fabric.names(Duration::ZERO, &wait);
             Ok(Arc::new(asked.err().map(|error| match error.kind {
-                // By `Until`, and by nothing else.
+                // Only `Until` cancels this read: Fabric took too long.
                 Kind::Cancelled => Kind::ApiUnavailable,
                 kind => kind,
             })))

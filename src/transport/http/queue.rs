@@ -74,7 +74,7 @@ impl Queue {
         let mut responder = incoming.responder();
         responder.stream();
         let mut memory = caller.account.open(Resource::Memory);
-        // Without it, what is queued is refused.
+        // If there is no room, what is queued is refused.
         let _ = memory.grow(1);
         let queue = Queue {
             state: Mutex::new(QueueState {
@@ -178,7 +178,7 @@ impl QueueState {
         (self.waiting.drain(..count).collect(), self.phase)
     }
 
-    /// These do not wait any more.
+    /// Gives back what these messages took, because they do not wait any more.
     fn give_back(&mut self, messages: &[Answer]) {
         self.bytes -= messages.iter().map(size).sum::<usize>();
         self.memory.shrink(messages.iter().map(owed).sum());

@@ -88,14 +88,14 @@ impl LiveSession {
 #[derive(Default)]
 pub(super) struct Sessions(Mutex<SessionTable>);
 
-/// By what their ids hold.
+/// The sessions, by the number and the revision that their ids contain.
 type SessionTable = HashMap<(u128, Revision), Arc<LiveSession>>;
 
 impl Sessions {
     /// Opens a session of `owner` that has agreed on `revision`, and returns its id.
     pub(super) fn open(&self, owner: &Identity, revision: Revision) -> String {
         let id = format!("{}.{}", revision.name(), random::id());
-        // As if another process had given it.
+        // Adopts the id, as if another process had given it.
         self.find(&id, owner);
         id
     }
