@@ -55,7 +55,7 @@ use std::time::Duration;
 
 use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource, SHARED_SEATS};
-use cli::{Command, ExitReason, Generate, START, Task};
+use cli::{Command, ExitReason, Generate, START, Task, start_flag};
 use clients::{Launch, install};
 use commands::call::CallTarget;
 use commands::{call, check};
@@ -283,10 +283,10 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
     };
     Some(match fabric::find(Path::new(""), &|_| ()) {
         Ok((program, version)) => {
-            let program = program.display();
             args.retain(|arg| arg != START);
-            args.push(format!("{START}={program}"));
+            args.push(start_flag(&program));
             env.retain(|(name, _)| name != BASE_URL && name != API_KEY);
+            let program = program.display();
             format!("The entry starts {program}, {version}, when it is needed: {why}.\n")
         }
         Err(none) => format!("{}\n", none.detail),

@@ -1,6 +1,8 @@
 //! How a client that is being set up will reach the server: by starting this program with the settings it was started with
 //! itself, or by a URL.
 
+use std::path::Path;
+
 use crate::clients::{Launch, McpClient, Variable};
 use crate::config::{BASE_URL, Transport};
 
@@ -70,8 +72,7 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Str
         args.extend([format!("--{}", flag.long), within]);
     }
     if let Some(program) = &config.start_fabric {
-        let program = format!("{START}={}", program.display());
-        args.push(program.trim_end_matches('=').to_owned());
+        args.push(start_flag(program));
     }
     let mut env = Vec::new();
     let needs_fabric = config.needs_fabric();
@@ -87,6 +88,12 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Str
         env.push((API_KEY.to_owned(), unset.then(String::new)));
     }
     Ok(Launch::Program { args, env })
+}
+
+/// The flag that starts this Fabric, or without a path the one that is found.
+pub(crate) fn start_flag(program: &Path) -> String {
+    let flag = format!("{START}={}", program.display());
+    flag.trim_end_matches('=').to_owned()
 }
 
 /// The client starts the program in a folder of its own.

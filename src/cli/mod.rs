@@ -32,7 +32,7 @@ use crate::text::hint;
 use parse::{FlagsAndEnv, unexpected_word};
 
 pub(crate) use help::{PRECEDENCE, flags_of, variables};
-pub(crate) use launch::START;
+pub(crate) use launch::{START, start_flag};
 
 /// What the program is asked to do.
 #[derive(Debug)]

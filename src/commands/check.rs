@@ -4,6 +4,7 @@
 //! object whose keys never change their meaning. Not in scope: the words of problems (`error`). Nothing here starts a
 //! run that costs money.
 
+use std::env::consts::OS;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::access::Access;
+use crate::cli::start_flag;
+use crate::clients::shell;
 use crate::config::{self, Config, MODEL_VARIABLE, Policy};
 use crate::fabric::names::is_same;
 use crate::fabric::{
@@ -329,7 +332,8 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     fn new(config: &Config, out: &'a mut dyn Write) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
-        let start = config.start_fabric.as_ref().map(|_| "--start-fabric ");
+        let start = config.start_fabric.as_deref().map(start_flag);
+        let start = start.map(|flag| shell(&flag, OS) + " ");
         let (what, kind, next) = match config.patterns_dirs.is_empty() {
             _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
             true => ("Fabric at", "", NEXT),
@@ -356,7 +360,7 @@ impl<'a> Report<'a> {
                 "demo_run": null,
             }),
             problems: Vec::new(),
-            next: next.replace("START", start.unwrap_or_default()),
+            next: next.replace("START", &start.unwrap_or_default()),
             written: Ok(()),
         };
         let head = format!("fabric-mcp {version}: checking {what} {url}{kind}");
