@@ -117,7 +117,7 @@ pub(super) fn problem(code: &str) -> Vec<(String, String)> {
 }
 
 /// The codes of all that `--check` reports.
-pub(super) fn codes() -> Vec<&'static str> {
+pub(crate) fn codes() -> Vec<&'static str> {
     let causes = Cause::ALL.iter().map(|cause| cause.code());
     let kinds = Kind::ALL.iter().map(|kind| kind.name());
     let mut codes = Vec::from_iter(causes.chain(kinds).filter(|code| !code.is_empty()));

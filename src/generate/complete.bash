@@ -3,14 +3,17 @@ _fabric_mcp() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words files
   # --flag=value comes as three words
   if [[ $cur == "=" ]]; then
-    cur=
+    cur= prev+="="
   elif [[ $prev == "=" ]]; then
-    prev=${COMP_WORDS[COMP_CWORD-2]}
+    prev=${COMP_WORDS[COMP_CWORD-2]}=
   fi
-  case $prev in
+  case ${prev%=} in
 @ROWS@    client-config | client-command) words="@CLIENTS@" ;;
     --help | -h) words="@TOPICS@" ;;
+    problems) words="@CODES@" ;;
+    skill | skills | plugin) files=1 ;;
     *)
+      if [[ $prev == --start-fabric= ]]; then files=1; fi
       words="@FLAGS@"
       if [[ $COMP_CWORD -gt 2 && ${COMP_WORDS[COMP_CWORD-2]} == token ]]; then words="@ROLES@"; fi
       ;;

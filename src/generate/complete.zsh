@@ -6,6 +6,10 @@ _fabric_mcp() {
 @ROWS@    '*: :->word'
   if [[ $state == word ]] && (( CURRENT > 2 )) && [[ ${words[CURRENT-2]} == token ]]; then
     compadd @ROLES@
+  elif [[ $state == word && ${words[CURRENT-1]} == (skill|skills|plugin) ]]; then
+    _files
+  elif [[ $state == word && ${words[CURRENT-1]} == problems ]]; then
+    compadd @CODES@
   elif [[ $state == word ]] && (( ${words[(I)client-*]} )); then
     compadd @CLIENTS@
   elif [[ $state == word ]] && (( ${words[(I)(-h|--help)]} )); then

@@ -2,7 +2,7 @@
 
 use crate::access::Role;
 use crate::cli::flags::{FLAGS, Flag};
-use crate::cli::topics::topic_names;
+use crate::cli::topics::{codes, topic_names};
 use crate::clients;
 use crate::text::filled;
 use crate::tools::TOOLS;
@@ -22,6 +22,7 @@ pub(super) fn complete(shell: &str) -> String {
         ("@FLAGS@", &names.join(" ")),
         ("@CLIENTS@", &clients::names().join(" ")),
         ("@TOPICS@", &topic_names(" ")),
+        ("@CODES@", &codes().join(" ")),
         ("@ROLES@", &Role::ALL.map(Role::name).join(" ")),
     ];
     filled(text, &holes)
@@ -43,6 +44,7 @@ fn zsh(flag: &Flag) -> String {
     }
     let repeat = if flag.is_repeated { "*" } else { "" };
     let (equals, value) = match (flag.placeholder, values(flag).as_slice()) {
+        ("[=PROGRAM]", _) => ("=-", "::PROGRAM:_files".to_owned()),
         _ if !flag.takes_value() => ("", String::new()),
         (name, _) if flag.is_path() => ("=", format!(":{name}:_files")),
         (name, []) => ("=", format!(":{name}: ")),
@@ -59,6 +61,7 @@ fn fish(flag: &Flag) -> String {
     let short = short.unwrap_or_default();
     let long: String = flag.names().map(|name| format!(" -l {name}")).collect();
     let value = match values(flag).as_slice() {
+        _ if flag.placeholder == "[=PROGRAM]" => " -F".to_owned(),
         _ if !flag.takes_value() => String::new(),
         _ if flag.is_path() => " -r -F".to_owned(),
         [] => " -x".to_owned(),
