@@ -371,7 +371,9 @@ pub(crate) const OWN: Env<'static> = &|name| std::env::var_os(name);
 fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
     let variable = |name: &str| {
         let value = env(name).filter(|value| !value.is_empty());
-        value.map(PathBuf::from)
+        // The XDG specification says to ignore relative paths.
+        let is_good = |path: &PathBuf| path.has_root() || !name.starts_with("XDG");
+        value.map(PathBuf::from).filter(is_good)
     };
     let home = match system {
         "windows" => "USERPROFILE",
@@ -505,6 +507,9 @@ mod tests {
         }
         let empty = client("vscode").file("linux", &|_| Some(OsString::new()));
         assert_eq!(empty, None);
+        let relative = |name: &str| Some(OsString::from(name.replace("HOME", "/home")));
+        let place = client("zed").place("linux", &relative);
+        assert_eq!(place, "/home/.config/zed/settings.json");
     }
 
     #[test]
