@@ -50,10 +50,8 @@ pub(crate) fn write(
     let check = |name: &String| {
         let name = Name::parse(flag, name)?;
         server.backend.policy.check(flag, &name)?;
-        match known.contains(name.as_str()) {
-            true => Ok(()),
-            false => Err(not_found(&name, &known)),
-        }
+        let is_known = known.contains(name.as_str()).then_some(());
+        is_known.ok_or_else(|| not_found(&name, &known))
     };
     let (mut report, mut refused) = (String::new(), None);
     for name in names {
@@ -162,6 +160,8 @@ fn files<'a>(
         ] {
             files.push((name.to_owned(), name, filled(text, &version)));
         }
+        // The manifest comes first: it shows whose plugin this is.
+        files.rotate_right(2);
     }
     files
 }
