@@ -127,7 +127,10 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
     let found = launched(text, &[("FABRIC_API_KEY", "k")]);
     assert_eq!(found, (vec!["--demo".to_owned()], Vec::new()));
     assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);
+    let own = std::env::home_dir().unwrap().join("bin/fabric");
+    let own = format!("--start-fabric={}", own.display());
     for (given, entry) in [
+        ("~/bin/fabric", &*own),
         ("1", "--start-fabric"),
         ("fabric-ai", "--start-fabric=fabric-ai"),
         ("/opt/fabric", "--start-fabric=/opt/fabric"),
