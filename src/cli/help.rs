@@ -27,10 +27,9 @@ pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, String> {
             list(rows)
         }
         [word, ..] => {
-            let names = TOPICS.iter().map(|topic| topic.name).collect();
             let found = TOPICS.iter().find(|topic| topic.name == word);
-            let found = found.ok_or_else(|| unknown("--help", word, "is not a topic", names));
-            about(found?)
+            let why = "is not a topic";
+            about(found.ok_or_else(|| unknown("--help", word, why, topic_names()))?)
         }
     };
     Ok(fitted(&text))
@@ -47,7 +46,7 @@ fn fitted(text: &str) -> String {
 }
 
 fn short() -> String {
-    let (title, topics) = (title(), topic_names(", "));
+    let (title, topics) = (title(), topic_names().join(", "));
     format!(
         "{title}\n{HEAD}\n{FIRST_FLAGS}\nMore: --help, or --help TOPIC, where TOPIC is one of {topics}."
     )
@@ -58,7 +57,7 @@ fn title() -> String {
 }
 
 fn full() -> String {
-    let (title, topics) = (title(), topic_names(", "));
+    let (title, topics) = (title(), topic_names().join(", "));
     let (flags, variables) = (SECTIONS.map(section).concat(), variables());
     format!(
         "{title}\n{HEAD}{flags}\nVariables without a flag:\n{variables}\n\n{PRECEDENCE}\n\n\

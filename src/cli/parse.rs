@@ -290,18 +290,17 @@ fn unknown_short(letter: char) -> String {
 
 /// Refuses a word that does not belong to a flag.
 pub(super) fn unexpected_word(word: &str) -> String {
-    let hint = match flags::get("transport").values().contains(&word) {
-        true => Some(format!("did you mean --transport {word}?")),
-        false => meant(word),
-    };
     let general = "fabric-mcp takes flags only, and fabric-mcp --help lists them";
-    let hint = hint.unwrap_or(general.to_owned());
+    let hint = meant(word).unwrap_or(general.to_owned());
     wrong(word, format_args!("does not belong to a flag; {hint}"))
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.
-const FOREIGN_WORDS: [(&str, &str); 4] = [
+const FOREIGN_WORDS: [(&str, &str); 7] = [
     ("base-url url", "--fabric-url URL"),
+    ("stdio", "--transport stdio"),
+    ("http serve", "--transport http"),
+    ("sse", "--transport sse"),
     (
         "list-patterns listpatterns l",
         "--call fabric_list_patterns",
@@ -322,10 +321,9 @@ pub(super) fn listed(table: &[(&str, &'static str)], word: &str) -> Option<&'sta
 
 /// What the user may have meant by `word`.
 fn meant(word: &str) -> Option<String> {
-    if let Some(other) = listed(&FOREIGN_WORDS, word) {
-        return Some(format!("did you mean {other}?"));
-    }
     let found = closest(word, FLAGS.iter().flat_map(Flag::names));
     let found = found.first().filter(|name| is_misspelled(word, name));
-    found.map(|name| format!("did you mean --{name}?"))
+    let other = listed(&FOREIGN_WORDS, word).map(str::to_owned);
+    let meant = other.or(found.map(|name| format!("--{name}")))?;
+    Some(format!("did you mean {meant}?"))
 }

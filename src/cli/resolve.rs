@@ -106,7 +106,8 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
             let names = known.iter().map(|name| bare(name));
             let similar = *closest(bare(name), names).first()?;
             let found = known.iter().find(|known| bare(known) == similar)?;
-            (begins || is_misspelled(name, found)).then_some(found.as_str())
+            let is_close = name == found.replacen("MCP_", "", 1) || is_misspelled(name, found);
+            (begins || is_close).then_some(found.as_str())
         };
         let hint = match listed(&MISNAMED_VARIABLES, name).or_else(similar) {
             Some(meant) => format!("did you mean {meant}?"),

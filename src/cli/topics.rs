@@ -56,9 +56,8 @@ pub(crate) const TOPICS: &[Topic] = &[
 ];
 
 /// The names of all topics.
-pub(crate) fn topic_names(between: &str) -> String {
-    let names: Vec<&str> = TOPICS.iter().map(|topic| topic.name).collect();
-    names.join(between)
+pub(crate) fn topic_names() -> Vec<&'static str> {
+    TOPICS.iter().map(|topic| topic.name).collect()
 }
 
 impl Topic {

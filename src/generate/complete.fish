@@ -1,5 +1,6 @@
 # fish completion for fabric-mcp: @PLACE@
 complete -c fabric-mcp -f
+complete -c fabric-mcp -l start-fabric -F
 @ROWS@complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config client-command' -a '@CLIENTS@'
 complete -c fabric-mcp -n 'set -l words (commandline -opc); test "$words[-2]" = token' -a '@ROLES@'
 complete -c fabric-mcp -n 'set -l words (commandline -opc); contains -- "$words[-1]" skill skills plugin' -F

@@ -21,7 +21,7 @@ pub(super) fn complete(shell: &str) -> String {
         ("@ROWS@", &*rows),
         ("@FLAGS@", &names.join(" ")),
         ("@CLIENTS@", &clients::names().join(" ")),
-        ("@TOPICS@", &topic_names(" ")),
+        ("@TOPICS@", &topic_names().join(" ")),
         ("@CODES@", &codes().join(" ")),
         ("@ROLES@", &Role::ALL.map(Role::name).join(" ")),
     ];
@@ -61,7 +61,6 @@ fn fish(flag: &Flag) -> String {
     let short = short.unwrap_or_default();
     let long: String = flag.names().map(|name| format!(" -l {name}")).collect();
     let value = match values(flag).as_slice() {
-        _ if flag.placeholder == "[=PROGRAM]" => " -F".to_owned(),
         _ if !flag.takes_value() => String::new(),
         _ if flag.is_path() => " -r -F".to_owned(),
         [] => " -x".to_owned(),

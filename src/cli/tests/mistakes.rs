@@ -19,6 +19,7 @@ help => "help" does not belong to a flag; did you mean --help?
 --help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
 check => "check" does not belong to a flag; did you mean --check?
 http => "http" does not belong to a flag; did you mean --transport http?
+--http => --http is not a flag; did you mean --transport http?
 Instal zed => "Instal" does not belong to a flag; did you mean --install?
 -- x => "x" does not belong to a flag; fabric-mcp takes flags only, and fabric-mcp --help lists them
 --install cursor --name a.b => --name: "a.b" is not a name; give one of at most 64 letters, digits, - and _
