@@ -30,8 +30,9 @@ pub(super) const TOOL: Tool = Tool {
 /// Most seconds of `wait_seconds`: below the timeout of the least patient clients.
 const MAX_WAIT: usize = 50;
 
-/// Runs in a list.
+/// Runs in a list, and what is said if there are more.
 const LATEST: usize = 50;
+const OLDER: &str = "Only the latest 50 runs are listed: query finds older ones by their words.";
 /// Characters of its output that a run is listed with, and that a query looks at.
 const EXCERPT: usize = 60;
 const SEARCHED: usize = 200;
@@ -134,10 +135,11 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
         entry
     };
     let is_asked = |run: &&Run| since.is_none_or(|since| run.bare().created >= since);
-    let found = all.iter().take_while(is_asked).filter(has_words);
-    let rows: Vec<Value> = found.take(LATEST).map(entry).collect();
+    let mut found = all.iter().take_while(is_asked).filter(has_words);
+    let rows: Vec<Value> = found.by_ref().take(LATEST).map(entry).collect();
+    let older = found.next().map(|_| OLDER.to_owned());
     let all = all.last().map(|oldest| (all.len(), oldest.bare().created));
-    let why = rows.is_empty().then(|| no_rows(context, all));
+    let why = rows.is_empty().then(|| no_rows(context, all)).or(older);
     Ok(Outcome::rows(rows.len()).member("runs", rows).warn(why))
 }
 

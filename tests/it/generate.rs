@@ -112,7 +112,6 @@ fn shells_complete_flags_values_and_files() {
             ("--help problems no-m", "no-models"),
             ("--start-fabric=to", "tokens"),
             ("--generate skill ru", "runs"),
-            ("--generate skills ru", "runs"),
             ("--demo --generate plugin ru", "runs"),
             ("--tokens-file to", "tokens"),
             ("--auth-token-file to", "tokens"),

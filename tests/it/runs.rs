@@ -314,9 +314,15 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
         let got = asked(&mut other, arguments.clone());
         let shown = got["runs"].as_array().unwrap().len();
         assert_eq!(shown, found, "{arguments}: {got}");
-        let says_why = "Of the 2 runs kept since 20";
         let why = got["warnings"][0].as_str().unwrap_or_default();
-        assert_eq!(why.starts_with(says_why), found == 0, "{got}");
+        let is_so = why.starts_with("Of the 2 runs kept since 20") == (found == 0);
+        assert!(is_so, "{got}");
+    }
+    for count in 3..=51 {
+        client.call(RUN, run(json!({})));
+        let got = asked(&mut client, json!({}));
+        assert_eq!(got["runs"].as_array().unwrap().len(), count.min(50));
+        assert_eq!(got["warnings"].is_array(), count > 50, "{got}");
     }
     let refused = other.failure(GET, json!({"since": "yesterday"}), "invalid-request");
     expect::contains(&refused, ["`since` must be a date in UTC", "2d"]);

@@ -105,10 +105,8 @@ fn is_known(
     why: impl FnOnce(&str) -> String,
 ) -> Finding {
     let taken = take(what, name, known);
-    match known.contains(name.as_str()) {
-        true => Ok(taken),
-        false => Err(lacking(step, &format!("{what}_name"), &why(name.as_str()))),
-    }
+    let found = known.contains(name.as_str()).then_some(taken);
+    found.ok_or_else(|| lacking(step, &format!("{what}_name"), &why(name.as_str())))
 }
 
 /// The refusal of a run without an input.
