@@ -66,19 +66,7 @@ fn the_manual_page_is_clean() {
     }
 }
 
-// On Windows, bash may run in another system, with other paths.
-#[test]
-fn shells_accept_their_completions() {
-    let folder = TempFolder::new("shells");
-    for shell in ["bash", "zsh", "fish"] {
-        let script = generated([&format!("complete-{shell}")]);
-        let file = folder.write(&format!("complete.{shell}"), &script);
-        if let Some((good, said)) = ask(shell, &["-n"], &file) {
-            assert!(good && said.is_empty(), "{shell}: {said}\n{script}");
-        }
-    }
-}
-/// What each shell is told to print all that it completes a line with.
+/// What each shell is told to print all that it completes a line with. A script with a mistake completes nothing.
 const COMPLETED: [(&str, &str); 3] = [
     (
         "bash",
