@@ -281,15 +281,15 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::FAILURE;
     };
     // std can kill only its own children, not what they have started. So a shell does it, once its pipe closes; a kill
-    // of all processes with our name does not hit the shell. The shell of Windows looks for programs in the current
-    // folder first.
+    // of all processes with our name does not hit the shell, and the signals that end a session do not end it. The shell
+    // of Windows looks for programs in the current folder first.
     let (shell, flag, kill) = match cfg!(windows) {
         true => (
             "cmd",
             "/d/c",
             r"set /p x= & %SystemRoot%\System32\taskkill.exe /t /f /pid ",
         ),
-        false => ("/bin/sh", "-c", "read x; kill -9 -"),
+        false => ("/bin/sh", "-c", "trap '' 1 2 3 15; read x; kill -9 -"),
     };
     let mut guard = detached(shell.as_ref());
     guard.args([flag, &format!("{kill}{}", fabric.id())]);

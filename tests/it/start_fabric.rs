@@ -120,7 +120,11 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
             // At the same time: each would see to it when the other is gone.
             "all" => {
                 client.process().signal("STOP");
-                kill("KILL", processes(&folder, 1)[0]);
+                let helper = processes(&folder, 1)[0];
+                // Its shell outlives what ends all programs of a session.
+                let shell = ["-TERM", "-P", &helper.to_string(), "-x", "sh"];
+                let _ = Command::new("pkill").args(shell).status();
+                kill("KILL", helper);
                 client.process().signal("KILL");
             }
             signal => client.process().signal(signal),
