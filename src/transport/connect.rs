@@ -359,14 +359,18 @@ impl Relay {
         let session = reply.headers().get(SESSION_HEADER);
         let session = session.map(|id| id.to_str().unwrap_or_default().to_owned());
         let media = reply.body().mime_type().unwrap_or_default().trim();
-        let (is_stream, mut said) = (media == STREAM, Value::Null);
-        let is_read = is_stream || media == JSON;
+        let (is_stream, mut said) = (media.eq_ignore_ascii_case(STREAM), Value::Null);
+        let is_read = is_stream || media.eq_ignore_ascii_case(JSON);
+        // JSON may be laid out over several lines. It never has a NUL.
+        let end = if is_stream { b'\n' } else { 0 };
         let is_lost = status == 404 && request.has_session();
         let body = reply.into_body().into_with_config().limit(u64::MAX);
         let mut input = BufReader::new(body.reader());
-        while is_read && let Some((line, _held)) = self.next(&mut input)? {
+        while is_read && let Some((mut line, _held)) = self.next(&mut input, end)? {
+            line.retain(|byte| !matches!(byte, b'\n' | b'\r'));
             // In a stream the other lines are comments, and the ends of events.
-            let message = line.strip_prefix(b"data:").unwrap_or(&line).trim_ascii();
+            let text = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&line);
+            let message = text.strip_prefix(b"data:").unwrap_or(text).trim_ascii();
             let small = Some(message).filter(|message| message.len() <= MAX_SMALL);
             said = small.and_then(decode).unwrap_or_default();
             let inbound = Inbound::read(message, false);
@@ -390,12 +394,16 @@ impl Relay {
         })
     }
 
-    /// The next line of a reply, and the memory it takes; `None` at the end.
-    fn next(&self, input: &mut impl BufRead) -> Result<Option<(Vec<u8>, Reservation)>, Error> {
+    /// The next part of a reply, to this byte, and the memory it takes; `None` at the end.
+    fn next(
+        &self,
+        input: &mut impl BufRead,
+        end: u8,
+    ) -> Result<Option<(Vec<u8>, Reservation)>, Error> {
         let (mut line, mut held) = (Vec::new(), self.accounts.of("").open(Resource::Memory));
         let too_large = |_| Error::new(Kind::ResponseTooLarge, TOO_LARGE);
-        while !line.ends_with(b"\n") {
-            let piece = input.take(PIECE).read_until(b'\n', &mut line);
+        while !line.ends_with(&[end]) {
+            let piece = input.take(PIECE).read_until(end, &mut line);
             match piece.map_err(|error| self.failed(error.into(), true))? {
                 0 => break,
                 more => held.grow(more).map_err(too_large)?,

@@ -176,7 +176,13 @@ fn an_answer_is_found_beside_other_messages_and_a_notification_has_none() {
         server.once(ROUTE, Reply::new(200, "application/json", said));
     }
     server.once(ROUTE, events().event(json!([note(1), answers(2)])));
-    server.once(ROUTE, result(3, json!({"last": true})));
+    // JSON may be laid out over several lines, which stdio allows no message to be.
+    let last =
+        "\u{feff}{\"jsonrpc\": \"2.0\",\r\n  \"id\": 3,\n  \"result\": {\"last\": true}\n}\n";
+    server.once(
+        ROUTE,
+        Reply::new(200, "Application/JSON; charset=utf-8", last),
+    );
     let mut client = opened(&server);
     for _ in 0..2 {
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
