@@ -28,7 +28,7 @@ use crate::sync::lock;
 use crate::text::is_unprintable;
 use crate::time::timestamp;
 
-/// Most lines that wait until they can be written; those that come later are lost.
+/// Most lines that wait until they can be written; those that come later are only in the log.
 const MAX_WAITING: usize = 10_000;
 /// Longest line that is read, in bytes: no length in the folder is trusted.
 const MAX_LINE: u64 = 64 << 10;
@@ -102,13 +102,11 @@ pub(super) fn line(
 }
 
 impl Folder {
-    /// Writes a line. One that cannot be written waits.
+    /// Writes a line. One that cannot be written waits; if too many do, it is logged.
     pub(super) fn account(&self, line: String) {
-        let mut state = lock(&self.ledger);
-        state.waiting.push_back(line);
-        state.waiting.truncate(MAX_WAITING);
-        drop(state);
+        lock(&self.ledger).waiting.push_back(line);
         self.flush();
+        self.log_waiting(MAX_WAITING);
     }
 
     /// Writes the line of a run whose process has died, unless it is there, in one of the months of `times`.
@@ -151,9 +149,11 @@ impl Folder {
         (synced.is_some() || has_settled, waiting)
     }
 
-    /// Logs the lines that still wait, each once. For the end of the process: after that, they are nowhere else.
-    pub(super) fn log_waiting(&self) {
-        for line in lock(&self.ledger).waiting.drain(..) {
+    /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all.
+    pub(super) fn log_waiting(&self, first: usize) {
+        let mut state = lock(&self.ledger);
+        let first = first.min(state.waiting.len());
+        for line in state.waiting.drain(first..) {
             log::error!("not written to the ledger: {}", line.trim_end());
         }
     }
@@ -450,8 +450,8 @@ mod tests {
         // What still waits at the end is logged, once.
         fs::remove_file(at.0.join(JULY)).unwrap();
         fs::create_dir(at.0.join(JULY)).unwrap();
-        add([1, 1]);
-        assert_eq!(folder.flush().1, 1);
+        (0..=MAX_WAITING).for_each(|_| add([1, 1]));
+        assert_eq!(folder.flush().1, MAX_WAITING);
         runs.interrupt_all();
         assert_eq!(folder.flush().1, 0);
     }

@@ -506,7 +506,7 @@ impl Runs {
         }
         self.rewrite(false);
         if let Some(folder) = &self.ledger {
-            folder.log_waiting();
+            folder.log_waiting(0);
         }
     }
 }
