@@ -96,8 +96,7 @@ impl Call {
 }
 
 impl CallHead {
-    /// The answer of a call that could not run or did not finish: no free place, a panic, or cancelled when an answer is
-    /// required all the same.
+    /// The answer of a call that could not run or did not finish: there was no free place, or a panic.
     pub(crate) fn fail(&self, error: Error) -> Answer {
         // What is known to be wrong helps more.
         let error = self.refused.clone().unwrap_or(error);

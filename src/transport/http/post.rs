@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::account::Resource;
 use crate::fabric::{Error, Kind};
-use crate::http::{JSON, Responder};
+use crate::http::Responder;
 use crate::protocol::Answer;
 use crate::protocol::jsonrpc;
 use crate::server::refuse;
@@ -72,11 +72,9 @@ impl Peer for Post {
             return;
         }
         let mut responder = lock(&self.responder);
-        if wanted {
+        // HTTP asks for some answer, unless a stream has begun.
+        if wanted || !responder.end() {
             responder.answer(answer.status, &answer.parts());
-        } else if !responder.end() {
-            let cancelled = self.head.fail(Error::cancelled());
-            responder.respond(200, &[JSON], &cancelled.parts());
         }
     }
 

@@ -120,6 +120,8 @@ fn a_legacy_run_is_cancelled_on_its_session() {
     let answer = http.answer().unwrap().json();
     let error = json!({"type": "urn:fabric-mcp:error:cancelled"});
     includes(&answer["result"]["_meta"]["error"], error);
+    let ended = r#"fabric_mcp_calls_total{tool="fabric_run_pattern",outcome="cancelled"}"#;
+    assert_eq!(server.metric(ended), Some(2.0), "each is counted once");
     // The id can be used again.
     let ping = session.request("r", "ping", json!({}));
     assert_eq!(ping.json()["result"], json!({}));
