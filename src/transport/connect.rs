@@ -360,13 +360,12 @@ impl Relay {
         let session = session.map(|id| id.to_str().unwrap_or_default().to_owned());
         let media = reply.body().mime_type().unwrap_or_default().trim();
         let (is_stream, mut said) = (media.eq_ignore_ascii_case(STREAM), Value::Null);
-        let is_read = is_stream || media.eq_ignore_ascii_case(JSON);
         // JSON may be laid out over several lines. It never has a NUL.
         let end = if is_stream { b'\n' } else { 0 };
         let is_lost = status == 404 && request.has_session();
         let body = reply.into_body().into_with_config().limit(u64::MAX);
         let mut input = BufReader::new(body.reader());
-        while is_read && let Some((mut line, _held)) = self.next(&mut input, end)? {
+        while let Some((mut line, _held)) = self.next(&mut input, end)? {
             line.retain(|byte| !matches!(byte, b'\n' | b'\r'));
             // In a stream the other lines are comments, and the ends of events.
             let text = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&line);

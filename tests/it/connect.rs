@@ -313,11 +313,10 @@ fn what_is_in_flight_at_the_end_of_input_is_answered() {
 #[test]
 fn a_server_that_never_answers_does_not_outlast_the_input() {
     let server = FakeFabric::start();
-    for before in [vec![], vec![welcome()]] {
-        let is_welcome = !before.is_empty();
-        before
-            .into_iter()
-            .for_each(|reply| server.once(ROUTE, reply));
+    for is_welcome in [false, true] {
+        if is_welcome {
+            server.once(ROUTE, welcome());
+        }
         server.on(ROUTE, events().hang());
         let mut client = Stdio::start(to_fake(&server));
         let id = client.begin("initialize", initialize_params(Era::R2025_11_25.name()));

@@ -52,7 +52,7 @@ struct QueueState {
     memory: Reservation,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum QueuePhase {
     Open,
     Ending,
@@ -91,9 +91,7 @@ impl Queue {
     /// Ends the stream once what is queued is written.
     pub(super) fn end(&self) {
         let mut state = lock(&self.state);
-        if state.phase == QueuePhase::Open {
-            state.phase = QueuePhase::Ending;
-        }
+        state.phase = state.phase.max(QueuePhase::Ending);
         drop(state);
         self.thread.unpark();
     }
