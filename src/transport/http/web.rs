@@ -195,10 +195,8 @@ impl HttpError {
 
     /// The client's mistake, unless `is_met`.
     pub(super) fn unless(is_met: bool, status: u16, detail: &str) -> Done {
-        match is_met {
-            true => Ok(()),
-            false => Err(HttpError::new(status, detail)),
-        }
+        let refused = || HttpError::new(status, detail);
+        is_met.then_some(()).ok_or_else(refused)
     }
 
     /// Only the methods `allow` are served here.
