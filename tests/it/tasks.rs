@@ -123,7 +123,7 @@ fn a_subscriber_is_notified_of_the_end_of_its_tasks() {
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     let id = created["taskId"].as_str().unwrap();
     let unknown = "run_00000000000000000000000000000000";
-    let filter = json!({"notifications": {"taskIds": [id, unknown]}});
+    let filter = json!({"notifications": {"taskIds": [id, unknown, id]}});
     client.begin("subscriptions/listen", knowing(filter.clone()));
     let acknowledged = client.next_note()["params"]["notifications"].take();
     assert_eq!(acknowledged, json!({"taskIds": [id]}), "what is there");
