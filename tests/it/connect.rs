@@ -330,6 +330,8 @@ fn a_session_is_repeated_and_ended_and_offers_no_more_than_it_keeps() {
     server.once(ROUTE, late);
     server.once(ROUTE, Reply::new(202, "text/plain", ""));
     server.once(ROUTE, result(2, json!({})));
+    let ended = json!({"jsonrpc": "2.0", "id": 3, "error": {"code": -32600, "message": "Ended."}});
+    server.once(ROUTE, Reply::failure(404, ended));
     server.on("DELETE /mcp", Reply::new(204, "text/plain", ""));
     let mut client = Stdio::start(to_fake(&server));
     let opened = client.begin("initialize", initialize_params(Era::R2025_11_25.name()));
@@ -344,10 +346,13 @@ fn a_session_is_repeated_and_ended_and_offers_no_more_than_it_keeps() {
     let expected = json!({"prompts": {"listChanged": false}, "tools": {}});
     assert_eq!(*offered, expected);
     client.answer(&list);
+    let error = client.error("tools/list", json!({}));
+    let words = ["has ended this session", "Start the client again"];
+    contains(&error["message"], words);
     client.end(DEADLINE);
     let requests = server.requests();
     let methods: Vec<&str> = requests.iter().map(|one| &*one.method).collect();
-    assert_eq!(methods, ["POST", "POST", "POST", "DELETE"]);
+    assert_eq!(methods, ["POST", "POST", "POST", "POST", "DELETE"]);
     let bearer = format!("Bearer {TOKEN}");
     for (at, request) in requests.iter().enumerate() {
         let has = |name: &str, value| {
@@ -433,18 +438,6 @@ fn what_goes_wrong_is_told_with_what_to_do_and_sent_once() {
     client.send(&json!([ping(7), ping(8)]));
     let ids = [client.recv()["id"].clone(), client.recv()["id"].clone()];
     assert_eq!(ids, [json!(7), json!(8)]);
-}
-
-#[test]
-fn a_session_that_the_server_has_ended_is_told() {
-    let server = FakeFabric::start();
-    server.once(ROUTE, welcome());
-    let ended = json!({"jsonrpc": "2.0", "id": 2, "error": {"code": -32600, "message": "Ended."}});
-    server.on(ROUTE, Reply::failure(404, ended));
-    let mut client = opened(&server);
-    let error = client.error("tools/list", json!({}));
-    let words = ["has ended this session", "Start the client again"];
-    contains(&error["message"], words);
 }
 
 #[test]

@@ -115,6 +115,11 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
         expect::contains(&said, [says, "could not find vendor"]);
         assert_eq!(fabric.requests_of("GET /models/names").len(), 1);
     }
+    let (fabric, mut client) = ready();
+    fabric.once_run(Reply::failure(429, json!("slow")).header("Retry-After", "2"));
+    client.failure("fabric_run_pattern", run("gpt-y", ""), "fabric-api-error");
+    let asked = fabric.requests_of("GET /models/names");
+    assert!(asked.is_empty(), "Fabric has asked for patience");
 }
 
 #[test]
