@@ -113,12 +113,14 @@ impl CallHead {
             line.field("method", self.method);
             let level = logging::level(&refusal.error);
             log_refusal(level, line, &refusal, &self.request_id);
-        } else if self.refused.is_none() || revision.knows(Feature::ArgumentErrorsAsResults) {
-            // So that the model sees what is wrong and corrects it.
+        } else if self.ttl.is_none()
+            && (self.refused.is_none() || revision.knows(Feature::ArgumentErrorsAsResults))
+        {
+            // So that the model sees what is wrong and corrects it. If it asked for a task, a result would have to be one.
             let mut result = self.result();
             tools::write_failure(&refusal.error.into(), &self.request_id, &mut result);
             return result.end();
-        } else {
+        } else if self.refused.is_some() {
             refusal.code = jsonrpc::INVALID_PARAMS;
         }
         refusal.answer(Some(&self.id), !revision.is_legacy(), &self.request_id)

@@ -95,11 +95,8 @@ impl SubscribeRequest {
     /// The first message: what was accepted.
     pub(super) fn acknowledgement(&self) -> Answer {
         let mut honoured = json!({});
-        if self.prompts {
-            honoured["promptsListChanged"] = true.into();
-        }
-        if self.resources {
-            honoured["resourcesListChanged"] = true.into();
+        for list in self.lists() {
+            honoured[format!("{list}ListChanged")] = true.into();
         }
         if let Some(tasks) = &self.tasks {
             honoured["taskIds"] = tasks.iter().map(|run| run.id().to_string()).collect();
@@ -125,6 +122,13 @@ impl SubscribeRequest {
     pub(crate) fn cancelled(&self) -> Answer {
         let params = json!({ "requestId": self.id, "reason": "The server is shutting down." });
         jsonrpc::notification("notifications/cancelled", &params).into()
+    }
+
+    /// The lists whose changes it wants to hear of.
+    fn lists(&self) -> impl Iterator<Item = &'static str> {
+        let all = [("prompts", self.prompts), ("resources", self.resources)];
+        all.into_iter()
+            .filter_map(|(list, is_wanted)| is_wanted.then_some(list))
     }
 
     /// The params that all its messages have.
@@ -256,15 +260,10 @@ impl Subscriptions {
     /// Notifies all subscribers of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
         for one in self.registered() {
-            let SubscribeRequest {
-                prompts, resources, ..
-            } = one.request;
-            for (list, is_followed) in [("prompts", prompts), ("resources", resources)] {
-                if is_followed {
-                    let method = format!("notifications/{list}/list_changed");
-                    let message = jsonrpc::notification(&method, &one.request.params());
-                    one.peer.notify(&message, &|| true);
-                }
+            for list in one.request.lists() {
+                let method = format!("notifications/{list}/list_changed");
+                let message = jsonrpc::notification(&method, &one.request.params());
+                one.peer.notify(&message, &|| true);
             }
         }
     }

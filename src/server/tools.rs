@@ -128,7 +128,7 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
         }),
     };
     let head = &mut request.head;
-    head.tool = Some(tool);
+    (head.tool, head.ttl) = (Some(tool), ttl);
     let prepared = match tool.prepare(arguments, &policy) {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -142,6 +142,6 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
         return Err(Refusal::params(why));
     }
     (head.fields, head.needs) = (prepared.fields, prepared.needs);
-    (head.wait, head.ttl) = (prepared.wait, ttl);
+    head.wait = prepared.wait;
     Ok(request.call(prepared.work))
 }

@@ -112,7 +112,8 @@ impl Prepared {
                 // The panic hook has logged where it was; a run ends like any other.
                 let bug = |_| Err(Error::bug(&context.head.request_id).into());
                 let done = done.unwrap_or_else(bug);
-                if let (Some(_), Err(failure)) = (&context.head.refused, &done) {
+                let is_error = context.head.refused.is_some() || context.head.ttl.is_some();
+                if let (true, None, Err(failure)) = (is_error, context.run(), &done) {
                     report(&context.head, None, &done, None);
                     return Err(failure.error.clone().into());
                 }

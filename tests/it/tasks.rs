@@ -218,6 +218,9 @@ fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
     ] {
         assert_eq!(client.error(method, params)["code"], -32602, "{method}");
     }
+    // No task is made, so the answer has none: it is an error.
+    let wrong = run(json!({"task": {}, "arguments": {"x": 1}}));
+    assert_eq!(client.error("tools/call", wrong)["code"], -32602);
 }
 
 #[test]
@@ -262,7 +265,8 @@ fn without_runs_to_keep_there_are_no_tasks_and_without_a_login_no_list() {
     let discovered = client.modern("server/discover", json!({}));
     assert!(!discovered.to_string().contains(EXTENSION), "{discovered}");
 
-    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
+    let program = Program::with(&fabric).flags("--max-calls-per-minute 1");
+    let server = transports::serve(Wire::Streamable, program);
     let mut client = Streamable::to(&server, Era::NEWEST_LEGACY, None);
     let list = client.request("tasks/list", json!({}));
     assert_eq!(list["error"]["code"], -32601);
@@ -270,4 +274,6 @@ fn without_runs_to_keep_there_are_no_tasks_and_without_a_login_no_list() {
     let about = json!({"taskId": created["task"]["taskId"]});
     let result = client.request("tasks/result", about)["result"].take();
     assert_eq!(result["isError"], false, "{result}");
+    let again = client.request("tools/call", run(json!({"task": {}})));
+    assert_eq!(again["error"]["code"], -32603, "none was begun: {again}");
 }
