@@ -33,8 +33,8 @@ pub(crate) struct Language {
     pub(super) verbs: HashSet<String>,
     /// Stems of English words, with the concept's stem.
     pub(super) synonyms: HashMap<String, String>,
-    /// Foreign words, with the stems of the concept.
-    foreign: HashMap<&'static str, String>,
+    /// Foreign words, with the stems of the concepts that each may mean.
+    foreign: HashMap<&'static str, Vec<String>>,
 }
 
 impl Language {
@@ -70,8 +70,10 @@ impl Language {
                     language.synonyms.insert(word, concept.clone());
                 }
             }
-            let meant = foreign.map(|word| (word, concept.clone()));
-            language.foreign.extend(meant);
+            for word in foreign {
+                let meant = language.foreign.entry(word).or_default();
+                meant.push(concept.clone());
+            }
         }
         language
     }
@@ -84,9 +86,10 @@ impl Language {
         })
     }
 
-    /// The stems of the concepts that a foreign word means: one, or of scripts without spaces all within the run.
-    pub(crate) fn foreign(&self, run: &str) -> Vec<&str> {
-        let meaning = |word: &str| self.foreign.get(word).map(String::as_str);
+    /// The words known of another language in a run, each as the stems of the concepts that it may mean: one word, or in
+    /// scripts without spaces all.
+    pub(crate) fn foreign(&self, run: &str) -> Vec<&[String]> {
+        let meaning = |word: &str| self.foreign.get(word).map(Vec::as_slice);
         if run.starts_with(is_unspaced) {
             let chars: Vec<char> = run.chars().collect();
             let (mut found, mut rest) = (Vec::new(), &chars[..]);

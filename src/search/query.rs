@@ -40,7 +40,7 @@ pub(super) struct Word {
     /// The stem of the word and that of its concept; none if the query is in another language and the word is known in
     /// that language.
     pub(super) stems: Vec<String>,
-    /// The stems of what it means as a word of another language.
+    /// The stems of what it may mean as a word of another language.
     pub(super) foreign: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ impl Word {
         Word {
             text: text.to_owned(),
             stems: [own].into_iter().chain(concept).collect(),
-            foreign: foreign.into_iter().map(str::to_owned).collect(),
+            foreign: foreign.concat(),
         }
     }
 
@@ -100,11 +100,11 @@ impl ParsedQuery {
         let is_longer =
             |run: &str| run.starts_with(is_unspaced) && !said.iter().any(|word| word == run);
         for run in runs.into_iter().filter(|run| is_longer(run)) {
-            for stem in language.foreign(run) {
+            for meant in language.foreign(run) {
                 request.add(Word {
                     text: run.to_owned(),
                     stems: Vec::new(),
-                    foreign: vec![stem.to_owned()],
+                    foreign: meant.to_vec(),
                 });
             }
         }
