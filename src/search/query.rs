@@ -19,6 +19,8 @@ const MOST_UNWANTED: usize = 6;
 const NOT: &str = "not no don't don’t dont nicht kein keine pas nao nie non не";
 /// Words that begin what is meant after what is not.
 const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylko ale только а";
+/// What negates a part of a sentence in scripts without spaces.
+const NOT_UNSPACED: [&str; 5] = ["不要", "不用", "しないで", "ではなく", "じゃなく"];
 const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla";
 /// Words before another need.
 const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
@@ -124,14 +126,17 @@ impl ParsedQuery {
 /// The needs that a query states, each as a text: without what it says is not meant, and with camelCase as words that
 /// `_` joins.
 pub(super) fn needs(query: &str) -> Vec<String> {
-    let words = prefix(query, LONGEST).split_whitespace().take(MOST_WORDS);
+    let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
+    let words = prefix(query, LONGEST).split_inclusive(is_end);
+    let words = words.map(str::trim).filter(|word| !word.is_empty());
+    let words = words.take(MOST_WORDS);
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
     let said: Vec<(&str, String)> = words.map(|word| (word, plain(word))).collect();
     let is_in = |at: usize, list: &str| {
         let word = said.get(at).map(|(_, plain)| plain.as_str());
         list.split(' ').any(|other| Some(other) == word)
     };
-    let ends = |word: &str| word.ends_with([',', ';', '.', ':', '!', '?', '，', '。', '、']);
+    let ends = |word: &str| word.ends_with(|c| ",;.:!?，。、；！？".contains(c));
     let first = said.iter().take(4).position(|(word, _)| ends(word));
     // "No tests, write some" is about tests, "no tests, just types" is not.
     let begins = |end| is_in(end + 1, INSTEAD) || is_in(0, "don't don’t dont");
@@ -140,7 +145,8 @@ pub(super) fn needs(query: &str) -> Vec<String> {
     for (at, (word, _)) in said.iter().enumerate() {
         let negates = is_in(at, NOT) && (begins || is_in(at + 1, NOT_FOR));
         let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
-        let excludes = is_in(at, "without except") || refuses && is_in(at + 2, "a an the any");
+        let excludes = is_in(at, "without except") || refuses && is_in(at + 2, "a an the any")
+            || NOT_UNSPACED.iter().any(|not| word.contains(not));
         if negates || excludes || is_in(at, "instead rather") && is_in(at + 1, "of than") {
             unwanted = MOST_UNWANTED;
         } else if is_in(at, INSTEAD) {
