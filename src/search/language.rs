@@ -4,7 +4,7 @@
 //! Japanese, Korean, Russian, Polish and Italian; in scripts without spaces these have four characters at most. A foreign
 //! word of at least four letters stands for all words that begin with it, a longer one also for compounds that end with it.
 //! Verbs that say what is to be done have a weight of their own, other words have one by how few patterns have them. Lines
-//! without a concept are words that say little or, with weight 0, nothing.
+//! without a concept are words that say little or, with weight 0, nothing. A foreign word in several lines may mean each.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
@@ -71,8 +71,8 @@ impl Language {
                 }
             }
             for word in foreign {
-                let meant = language.foreign.entry(word).or_default();
-                meant.push(concept.clone());
+                let meant = language.foreign.entry(word);
+                meant.or_default().push(concept.clone());
             }
         }
         language

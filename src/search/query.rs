@@ -129,9 +129,9 @@ pub(super) fn needs(query: &str) -> Vec<String> {
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
     let words = prefix(query, LONGEST).split_inclusive(is_end);
     let words = words.map(str::trim).filter(|word| !word.is_empty());
-    let words = words.take(MOST_WORDS);
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
-    let said: Vec<(&str, String)> = words.map(|word| (word, plain(word))).collect();
+    let said = words.map(|word| (word, plain(word)));
+    let said: Vec<(&str, String)> = said.take(MOST_WORDS).collect();
     let is_in = |at: usize, list: &str| {
         let word = said.get(at).map(|(_, plain)| plain.as_str());
         list.split(' ').any(|other| Some(other) == word)
@@ -145,7 +145,8 @@ pub(super) fn needs(query: &str) -> Vec<String> {
     for (at, (word, _)) in said.iter().enumerate() {
         let negates = is_in(at, NOT) && (begins || is_in(at + 1, NOT_FOR));
         let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
-        let excludes = is_in(at, "without except") || refuses && is_in(at + 2, "a an the any")
+        let excludes = is_in(at, "without except")
+            || refuses && is_in(at + 2, "a an the any")
             || NOT_UNSPACED.iter().any(|not| word.contains(not));
         if negates || excludes || is_in(at, "instead rather") && is_in(at + 1, "of than") {
             unwanted = MOST_UNWANTED;
@@ -286,6 +287,8 @@ mod tests {
             ("Don't tweet it, rate it", "rate it"),
             ("No summary. Just quotes.", "Just quotes."),
             ("keine Lieder, nur Zitate", "nur Zitate"),
+            ("总结，不要翻译；写推文", "总结， | 写推文"),
+            ("引用ではなく、要約して", "要約して"),
             ("не резюме, а только цитаты", "а только цитаты"),
             ("No tests, write some", "No tests, | write some"),
             ("fix it and tweet it", "fix it | and tweet it"),
