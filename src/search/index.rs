@@ -249,10 +249,8 @@ impl Index {
         allows: impl Fn(&str) -> bool,
     ) -> SearchResult<'_> {
         let needs = needs(query);
-        let query = match needs.is_empty() {
-            true => query,
-            false => &needs.concat(),
-        };
+        let meant = needs.concat();
+        let query = if meant.is_empty() { query } else { &meant };
         let request = ParsedQuery::parse(query);
         let named = self.named(query);
         let mut scores = self.scores(&request.words);

@@ -51,8 +51,7 @@ impl Language {
             let mut column = || columns.next().unwrap_or_default();
             let (concept, weight, english) = (stem(column()), decimal(column()), column());
             let weight = weight.map(|weight| weight as f32);
-            let foreign = columns.flat_map(|words| words.split(' '));
-            let foreign = foreign.filter(|word| !word.is_empty());
+            let foreign = columns.flat_map(str::split_whitespace);
             if weight == Some(0.0) {
                 language.ignored.extend(english.split(' '));
                 language.foreign_ignored.extend(foreign);

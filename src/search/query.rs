@@ -47,17 +47,6 @@ pub(super) struct Word {
 }
 
 impl Word {
-    fn new(text: &str, language: &Language) -> Word {
-        let own = stem(text);
-        let concept = language.synonyms.get(&own).cloned();
-        let foreign = language.foreign(text);
-        Word {
-            text: text.to_owned(),
-            stems: [own].into_iter().chain(concept).collect(),
-            foreign: foreign.concat(),
-        }
-    }
-
     /// How much it weighs, if not by how few patterns have it.
     pub(super) fn weight(&self) -> Option<f32> {
         if self.text.starts_with(is_unspaced) {
@@ -88,20 +77,24 @@ impl ParsedQuery {
             if says_nothing && !only_frames {
                 continue;
             }
-            let mut word = Word::new(text, language);
+            let own = stem(text);
+            let concept = language.synonyms.get(&own).cloned();
+            let mut word = Word {
+                text: text.clone(),
+                stems: [own].into_iter().chain(concept).collect(),
+                foreign: language.foreign(text).concat(),
+            };
             // A word in another script is not English, but may be in somebody's own pattern.
             if is_foreign && text.is_ascii() && !word.foreign.is_empty() {
                 word.stems.clear();
             }
             // Two characters may be parts of two words: what they mean is found below.
-            if text.starts_with(is_unspaced) && !runs.contains(&text.as_str()) {
+            if text.starts_with(is_unspaced) {
                 word.foreign.clear();
             }
             request.add(word);
         }
-        let is_longer =
-            |run: &str| run.starts_with(is_unspaced) && !said.iter().any(|word| word == run);
-        for run in runs.into_iter().filter(|run| is_longer(run)) {
+        for run in runs.into_iter().filter(|run| run.starts_with(is_unspaced)) {
             for meant in language.foreign(run) {
                 request.add(Word {
                     text: run.to_owned(),
