@@ -33,8 +33,8 @@ pub(crate) struct Language {
     pub(super) verbs: HashSet<String>,
     /// Stems of English words, with the concept's stem.
     pub(super) synonyms: HashMap<String, String>,
-    /// Foreign words, with the stems of the concepts that each may mean.
-    foreign: HashMap<&'static str, Vec<String>>,
+    /// Foreign words, with the concepts that each may mean.
+    foreign: HashMap<&'static str, Vec<&'static str>>,
 }
 
 impl Language {
@@ -49,7 +49,8 @@ impl Language {
         for line in TABLE.lines().skip(1) {
             let mut columns = line.split('\t');
             let mut column = || columns.next().unwrap_or_default();
-            let (concept, weight, english) = (stem(column()), decimal(column()), column());
+            let (name, weight, english) = (column(), decimal(column()), column());
+            let concept = stem(name);
             let weight = weight.map(|weight| weight as f32);
             let foreign = columns.flat_map(str::split_whitespace);
             if weight == Some(0.0) {
@@ -70,8 +71,7 @@ impl Language {
                 }
             }
             for word in foreign {
-                let meant = language.foreign.entry(word);
-                meant.or_default().push(concept.clone());
+                language.foreign.entry(word).or_default().push(name);
             }
         }
         language
@@ -87,17 +87,18 @@ impl Language {
 
     /// The words known of another language in a run, each as the stems of the concepts that it may mean: one word, or in
     /// scripts without spaces all.
-    pub(crate) fn foreign(&self, run: &str) -> Vec<&[String]> {
-        let meaning = |word: &str| self.foreign.get(word).map(Vec::as_slice);
+    pub(crate) fn foreign(&self, run: &str) -> Vec<Vec<String>> {
+        let stems = |concepts: &Vec<&str>| concepts.iter().map(|name| stem(name)).collect();
+        let meaning = |word: &str| self.foreign.get(word).map(stems);
         if run.starts_with(is_unspaced) {
             let chars: Vec<char> = run.chars().collect();
             let (mut found, mut rest) = (Vec::new(), &chars[..]);
             while !rest.is_empty() {
                 let mut lengths = (1..=rest.len().min(UNSPACED)).rev();
-                let longest =
-                    lengths.find_map(|n| Some((n, meaning(&String::from_iter(&rest[..n]))?)));
-                found.extend(longest.map(|(_, meant)| meant));
-                rest = &rest[longest.map_or(1, |(length, _)| length)..];
+                let word = |n| Some((n, meaning(&String::from_iter(&rest[..n]))?));
+                let (length, meant) = lengths.find_map(word).unzip();
+                found.extend(meant);
+                rest = &rest[length.unwrap_or(1)..];
             }
             return found;
         }

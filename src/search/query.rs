@@ -99,7 +99,7 @@ impl ParsedQuery {
                 request.add(Word {
                     text: run.to_owned(),
                     stems: Vec::new(),
-                    foreign: meant.to_vec(),
+                    foreign: meant,
                 });
             }
         }
