@@ -89,12 +89,13 @@ impl ParsedQuery {
                 word.stems.clear();
             }
             // Two characters may be parts of two words: what they mean is found below.
-            if text.starts_with(is_unspaced) {
+            if text.starts_with(is_unspaced) && !runs.contains(&text.as_str()) {
                 word.foreign.clear();
             }
             request.add(word);
         }
-        for run in runs.into_iter().filter(|run| run.starts_with(is_unspaced)) {
+        let longer = |run: &&str| run.starts_with(is_unspaced) && !said.contains(&run.to_string());
+        for run in runs.into_iter().filter(longer) {
             for meant in language.foreign(run) {
                 request.add(Word {
                     text: run.to_owned(),
