@@ -8,6 +8,7 @@ use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::RunState;
 use crate::search::{Language, is_unspaced, plain_letters};
+use crate::text::is_misspelled;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
 use crate::tools::{Arguments, Context, Failure, refused};
@@ -173,12 +174,18 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
 /// is such a request if no other words are left besides the thing and the words of the lists; two other words may be
 /// left if the request is clear.
 fn meant(text: &str) -> Option<Thing> {
+    // "[title](link)" as words.
+    let text = &text.replace("](", " ");
+    let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
     let ending = text.rsplit('.').next().unwrap_or_default();
+    let is_file = has("documents sources", &[ending]);
     // Paths may have blanks.
     let is_path = match text.as_bytes() {
         [b'\\', b'\\', ..] => true,
-        [disk, b':', b'/' | b'\\', ..] => disk.is_ascii_alphabetic(),
-        [b'/', ..] | [b'~' | b'.', b'/', ..] => has("documents sources", &[ending]),
+        [disk, b':', b'/' | b'\\', ..] => {
+            disk.is_ascii_alphabetic() && (is_file || text.matches(' ').count() < 3)
+        }
+        [b'/', ..] | [b'~' | b'.', b'/', ..] => is_file,
         _ => false,
     };
     if is_path && !text.contains('\n') {
@@ -199,38 +206,66 @@ fn meant(text: &str) -> Option<Thing> {
     let is_one =
         |at: usize| has("definite verbs", &all[at.saturating_sub(2)..at]) || all[at].contains('\'');
     let things = all.iter().enumerate();
-    let things = things.filter_map(|(at, word)| Some((thing(word)?, at)));
+    let things = things.filter_map(|(at, word)| match thing(word) {
+        // A source.
+        Some(Thing::Link) if word.starts_with('(') => None,
+        None if at > 0 && is_video_id(word) && has("kinds", &[all[at - 1]]) => {
+            Some((Thing::Link, at))
+        }
+        thing => Some((thing?, at)),
+    });
     let things = Vec::from_iter(things.filter(|(thing, at)| *thing > Thing::Kind || is_one(*at)));
     let (found, at) = *things.iter().max()?;
     // What follows a colon or is quoted may be what is asked about.
-    let marked = parts.replace(" '", " \"").replace(": ", " \"");
-    let given = marked.split(['"', '“', '„', '«']).skip(1);
-    let mut given = given.filter_map(|text| text.split_whitespace().next());
-    let has_text = given.any(|word| thing(word) < Some(Thing::Source));
+    let is_given = |at: usize| {
+        all[at].starts_with(['"', '\'', '“', '„', '«']) || at > 0 && all[at - 1].ends_with(':')
+    };
+    if (0..all.len()).any(|at| is_given(at) && thing(all[at]) < Some(Thing::Source)) {
+        return None;
+    }
     let is_word = |word: &&&str| word.starts_with(is_unspaced) || thing(word).is_none();
     let words = Vec::from_iter(all.iter().filter(is_word).flat_map(|word| word.split('-')));
     let is_other = |word| !has("verbs asks calls begins unspaced around", &[word]);
     let others = words.iter().filter(|word| is_other(word)).count();
-    let begins = has("begins", &all[..all.len().min(2)]) && found > Thing::Site;
-    let asks = words.is_empty() || has("verbs asks", &words);
+    // How a sentence, or a part of one, begins.
+    let is_end = |word: &str| word.ends_with([',', '.', ';', ':', '!', '?', '—']);
+    let begins = |from, lists| {
+        let mut starts = (from..all.len()).filter(|at| *at == 0 || is_end(all[at - 1]));
+        starts.any(|at| has(lists, &all[at..all.len().min(at + 2)]))
+    };
+    let is_asked = begins(0, "begins") && found > Thing::Site;
     // "Who speaks in" it, or "watch" it "and list" something, or "this talk" before it.
     let near = &all[at.saturating_sub(1)..];
     let inside = has("inside", &near[..1]);
     let is_about = |(thing, _): &(Thing, usize)| *thing == Thing::Kind;
     let is_in = inside || has("verbs asks", near) || things.iter().any(is_about);
-    // "Check my attached" letter, or a question that begins like one.
-    let is_mine = found == Thing::Attachment
-        && has("verbs asks calls", &all[..1])
-        && has("definite", &near[..1]);
-    let is_question = begins && found == Thing::Link && text.ends_with(['?', '？']);
+    // "Check my attached" letter, or "it is attached, improve it".
+    let is_mine = has("verbs asks calls", &all[..1]) && has("definite", &near[..1]);
+    let is_mine = found == Thing::Attachment && (is_mine || begins(1, "begins verbs asks"));
+    // A site may be named.
+    let is_alone = words.is_empty() && (found != Thing::Site || things.len() == all.len());
+    let asks = is_alone || has("verbs asks", &words);
     let is_clear = has("unspaced", &words)
         || is_mine
-        || is_question
         || has("verbs", &words) && found > Thing::Kind
-        || is_in && (asks || begins) && found > Thing::Site;
-    let is_short = words.len() <= 4 && text.contains(['?', '？']) || begins && found == Thing::File;
-    let asks = asks || has("calls", &words) || (inside || is_short) && found > Thing::Site;
-    (!has_text && (is_clear && others <= 2 || asks && others == 0)).then_some(found)
+        || is_in && (asks || is_asked) && found > Thing::Site;
+    let is_short =
+        words.len() <= 4 && text.contains(['?', '？']) || is_asked && found == Thing::File;
+    // "Here is the link" before it, or "see" an attachment.
+    let is_shown = match found {
+        Thing::Attachment => at > 0 && words.len() < 3,
+        _ => found > Thing::Site && has("kinds", &all),
+    };
+    let asks =
+        asks || is_shown || has("calls", &words) || (inside || is_short) && found > Thing::Site;
+    // "Transcript: x.txt".
+    let label = near[0].strip_suffix(':').unwrap_or_default();
+    let is_label = found >= Thing::Source && label.ends_with(char::is_alphanumeric);
+    let most = if found == Thing::Source { 0 } else { 2 };
+    let is_request = is_clear && others <= most
+        || (asks || is_label) && others == 0
+        || is_label && words.len() < 2;
+    is_request.then_some(found)
 }
 
 /// Whether one of the words is in one of the lists.
@@ -247,10 +282,23 @@ fn has(lists: &str, words: &[&str]) -> bool {
             let language = Language::table();
             language.foreign_ignored.contains(word) || !language.foreign(word).is_empty()
         };
+        let is_typo = || {
+            let is_like = |(list, known): &(&str, &str)| {
+                *list == "verbs" && known.len() > 6 && is_misspelled(word, known)
+            };
+            word.len() > 5 && lists.contains("verbs") && LISTS.iter().any(is_like)
+        };
         lists.split(' ').any(|list| LISTS.contains(&(list, word)))
+            || is_typo()
             || word.starts_with(is_unspaced) && known().any(is_part)
             || lists.contains("around") && (word.is_empty() || is_said())
     })
+}
+
+/// Whether a word may be the id of a video.
+fn is_video_id(word: &str) -> bool {
+    let id = word.trim_matches(is_mark);
+    id.len() == 11 && id.contains(|c: char| c.is_ascii_digit())
 }
 
 /// What may stand around a word.
@@ -268,8 +316,10 @@ fn thing(word: &str) -> Option<Thing> {
     }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
     let (name, ending) = word.rsplit_once('.').unwrap_or_default();
+    let is_short = (1..6).contains(&ending.len()) && ending.chars().all(char::is_alphabetic);
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
-        || name.ends_with(char::is_alphanumeric) && has("documents sources", &[ending])
+        || name.ends_with(|c: char| c == ')' || c.is_alphanumeric())
+            && (has("documents sources", &[ending]) || name.contains(['/', '\\']) && is_short)
         || word.starts_with("file://");
     let is_clear = has("documents", &[ending]);
     let file = if is_clear { Thing::File } else { Thing::Source };
