@@ -296,13 +296,14 @@ pub(super) fn unexpected_word(word: &str) -> String {
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.
-const FOREIGN_WORDS: [(&str, &str); 7] = [
+const FOREIGN_WORDS: [(&str, &str); 8] = [
     ("base-url url", "--fabric-url URL"),
     ("stdio", "--transport stdio"),
     ("http serve", "--transport http"),
     ("sse", "--transport sse"),
+    ("model m", "--default-model NAME"),
     (
-        "list-patterns listpatterns l",
+        "list list-patterns listpatterns l",
         "--call fabric_list_patterns",
     ),
     ("query search", "--call fabric_list_patterns WORDS"),

@@ -60,7 +60,7 @@ fn bad_name<T>(why: String) -> Result<T, Error> {
 }
 
 /// Combining accents belong to letters in decomposed spelling, which macOS uses in file names.
-fn is_allowed(c: char) -> bool {
+pub(crate) fn is_allowed(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '\u{300}'..='\u{36f}')
 }
 

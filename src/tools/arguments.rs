@@ -15,8 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::config::MAX_STRING;
-use crate::fabric::{Error, Name, names};
+use crate::fabric::names::{self, suggestion};
+use crate::fabric::{Error, Name};
 use crate::protocol::Node;
+use crate::search;
 use crate::text::{closest, either, letters, shown};
 
 use super::{refused, within};
@@ -62,10 +64,12 @@ pub(super) const VARIABLES: ArgumentLine =
 
 /// What models call arguments by mistake, and what they mean.
 const MEANT: &str = "pattern_name < name pattern; model_name < model; strategy_name < strategy; \
-    context_name < context; input_text < text content input prompt message data file; \
-    input_from < url video youtube youtube_url run_id; youtube < url video link; \
-    url < video link youtube; query < task q search vendor; run_id < id; wait_seconds < timeout; \
-    variables {\"lang_code\": …} < lang_code; variables < vars; then < chain steps";
+    context_name < context; session_name < session_id; \
+    input_text < text content input prompt message messages query data file file_path; \
+    input_from < url video youtube youtube_url link run_id; youtube < url video link; \
+    url < video link youtube; query < task q search vendor keyword filter; \
+    run_id < id task_id; wait_seconds < timeout; \
+    variables {\"lang_code\": …} < lang_code; variables < vars; then < chain steps next";
 
 /// An empty value of this argument would make a free call a paid one.
 const FREE: &str = "dry_run";
@@ -227,7 +231,13 @@ impl<'a> Arguments<'a> {
             "" => Err(refused(format!(
                 "`{path}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
             ))),
-            text => Name::parse(path, text),
+            text => Name::parse(path, text).map_err(|error| {
+                // "patterns/summarize", or several.
+                let parts = text.split(|c| !names::is_allowed(c)).map(str::trim);
+                let hint = suggestion(parts.filter(|part| search::known(part).is_some()));
+                let detail = error.detail + &hint;
+                Error { detail, ..error }
+            }),
         })
     }
 

@@ -27,10 +27,12 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let pattern = arguments.pattern(PATTERN);
     let max = "max_chars: Max characters. Default 8000.";
     let part = arguments.part((MAX_FABRIC_BODY, USUAL), max);
+    let is_named = !arguments.refuses("pattern_name");
     Ok(Prepared {
         fields: vec![("pattern", pattern.as_str().to_owned())],
         ..Prepared::new(move |context| details(context, pattern, part))
-    })
+    }
+    .looked_up(is_named, arguments))
 }
 
 fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> ToolResult {

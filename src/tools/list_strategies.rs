@@ -1,11 +1,13 @@
 //! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::fabric::{Cause, Error};
 
 use super::listed::strategy;
-use super::{Arguments, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Context, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
@@ -18,12 +20,13 @@ pub(super) const TOOL: Tool = Tool {
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let name = arguments.name("strategy_name: Only one, with its prompt.");
-    Ok(Prepared::new(move |context| {
+    let is_one = name.is_some();
+    let listed = move |context: &Arc<Context>| {
         let found = context.backend.catalog.strategies(&context.wait())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
-        let (is_one, listed) = match name {
-            Some(name) => (true, vec![strategy(name.as_str(), (*found).as_deref())?]),
-            None => (false, found.iter().flatten().collect()),
+        let listed = match name {
+            Some(name) => vec![strategy(name.as_str(), (*found).as_deref())?],
+            None => found.iter().flatten().collect(),
         };
         let rows = listed.iter().map(|one| StrategyRow {
             name: &one.name,
@@ -36,7 +39,8 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
             .charged(context.account())
             .member("strategies", strategies)
             .warn(warning))
-    }))
+    };
+    Ok(Prepared::new(listed).looked_up(is_one, arguments))
 }
 
 /// A strategy in the list.

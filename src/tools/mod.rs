@@ -112,10 +112,21 @@ impl Prepared {
                 // The panic hook has logged where it was; a run ends like any other.
                 let bug = |_| Err(Error::bug(&context.head.request_id).into());
                 let done = done.unwrap_or_else(bug);
-                let is_error = context.head.refused.is_some() || context.head.ttl.is_some();
-                if let (true, None, Err(failure)) = (is_error, context.run(), &done) {
-                    report(&context.head, None, &done, None);
-                    return Err(failure.error.clone().into());
+                if let Some(refused) = context.head.refused.clone() {
+                    let error = match done.map_err(|failure| failure.error) {
+                        Err(found) if found == refused || found.kind == Kind::Cancelled => found,
+                        Err(found)
+                            if matches!(
+                                found.kind,
+                                Kind::PatternNotFound | Kind::InvalidRequest
+                            ) =>
+                        {
+                            refused.and(found)
+                        }
+                        _ => refused,
+                    };
+                    report(&context.head, None, &Err(error.clone().into()), None);
+                    return Err(error.into());
                 }
                 end_call(done, begun, context, result);
                 Ok(())
@@ -124,6 +135,20 @@ impl Prepared {
             needs: Resource::Calls,
             wait: None,
             refused: None,
+        }
+    }
+
+    /// If there are faults in the arguments, the work only looks up the names in them, if there are any.
+    fn looked_up(self, has_names: bool, arguments: &mut Arguments<'_>) -> Prepared {
+        match has_names.then(|| arguments.faults()) {
+            None | Some(Ok(())) => self,
+            Some(Err(error)) => Prepared {
+                fields: Vec::new(),
+                needs: Resource::Calls,
+                wait: None,
+                refused: Some(error),
+                ..self
+            },
         }
     }
 }

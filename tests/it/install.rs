@@ -14,6 +14,7 @@ use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Program};
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
+use crate::support::transports::{self, Wire};
 use crate::support::{Caller, DEADLINE, Era};
 
 /// Actions in a home.
@@ -293,6 +294,15 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let found = client.stderr();
     let found = found.matches("runs are kept in memory only").count();
     assert_eq!(found, 1);
+    let token = "a-token-that-is-long-enough";
+    let server = program("--history").env("FABRIC_MCP_AUTH_TOKEN", token);
+    let mut named = transports::open(Wire::Streamable, Era::MODERN, server, Some(token));
+    let none = named.success("fabric_get_run", serde_json::json!({}))["warnings"].take();
+    let said = none[0].as_str().unwrap();
+    assert!(
+        said.contains("No run is kept") && !said.contains("--state-dir"),
+        "{said}"
+    );
 }
 
 #[test]

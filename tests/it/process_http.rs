@@ -148,6 +148,8 @@ fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
         .collect();
     let last = client.answer(&ids[4])["result"].take();
     expect::failure(Era::NEWEST_LEGACY, &last, "too-many-requests");
+    let wrong = json!({"pattern_name": "ai", "top_p": 9});
+    client.failure("fabric_run_pattern", wrong, "invalid-request");
     assert_eq!(client.result("ping", Value::Null), json!({}));
     fabric.release_all();
     for id in &ids[..4] {

@@ -12,9 +12,9 @@ const MISTAKES: &str = r#"
 -p 80 => -p is not a flag; did you mean --call fabric_run_pattern pattern_name=NAME < FILE?
 -x => -x is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
 --base-url http://x => --base-url is not a flag; did you mean --fabric-url URL?
---list-patterns => --list-patterns is not a flag; did you mean --call fabric_list_patterns?
+list => "list" does not belong to a flag; did you mean --call fabric_list_patterns?
 --query code => --query is not a flag; did you mean --call fabric_list_patterns WORDS?
---run summarize => --run is not a flag; did you mean --call fabric_run_pattern pattern_name=NAME < FILE?
+--model x => --model is not a flag; did you mean --default-model NAME?
 help => "help" does not belong to a flag; did you mean --help?
 --help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
 check => "check" does not belong to a flag; did you mean --check?

@@ -25,7 +25,12 @@ impl InputSource {
     /// The argument `input_from`. Some models give each of its members, although they mean none.
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<Option<InputSource>, Error> {
         let video = "youtube: Address at youtube.com or youtu.be.";
-        let video = arguments.parsed(video, VideoId::parse);
+        let video = arguments.parsed(video, |path, url| {
+            let other =
+                "A text is given as input_text, the id of a run as input_from {\"run_id\": id}.";
+            let refusal = |error: Error| refused(format!("{} {other}", error.detail));
+            VideoId::parse(path, url).map_err(refusal)
+        });
         let style = TranscriptStyle::read(arguments);
         let run_id = arguments.string("run_id: A completed run.");
         match (video, run_id) {
@@ -205,22 +210,20 @@ fn meant(text: &str) -> Option<Thing> {
     // "The video" means a certain one, which is not here; "a video" means any.
     let is_one =
         |at: usize| has("definite verbs", &all[at.saturating_sub(2)..at]) || all[at].contains('\'');
-    let things = all.iter().enumerate();
-    let things = things.filter_map(|(at, word)| match thing(word) {
+    let thing_at = |at: usize| match thing(all[at]) {
         // A source.
-        Some(Thing::Link) if word.starts_with('(') => None,
-        None if at > 0 && is_video_id(word) && has("kinds", &[all[at - 1]]) => {
-            Some((Thing::Link, at))
-        }
-        thing => Some((thing?, at)),
-    });
+        Some(Thing::Link) if all[at].starts_with('(') => None,
+        None if at > 0 && is_video_id(all[at], all[at - 1]) => Some(Thing::Link),
+        found => found,
+    };
+    let things = (0..all.len()).filter_map(|at| Some((thing_at(at)?, at)));
     let things = Vec::from_iter(things.filter(|(thing, at)| *thing > Thing::Kind || is_one(*at)));
     let (found, at) = *things.iter().max()?;
     // What follows a colon or is quoted may be what is asked about.
     let is_given = |at: usize| {
         all[at].starts_with(['"', '\'', '“', '„', '«']) || at > 0 && all[at - 1].ends_with(':')
     };
-    if (0..all.len()).any(|at| is_given(at) && thing(all[at]) < Some(Thing::Source)) {
+    if (0..all.len()).any(|at| is_given(at) && thing_at(at) < Some(Thing::Source)) {
         return None;
     }
     let is_word = |word: &&&str| word.starts_with(is_unspaced) || thing(word).is_none();
@@ -275,6 +278,8 @@ fn has(lists: &str, words: &[&str]) -> bool {
     words.any(|word| {
         let is_part = |(list, known): &(&str, &str)| match *list {
             "unspaced" => word.starts_with(known) || word.ends_with(known),
+            "verbs" if known.bytes().next() != word.bytes().next() => false,
+            "verbs" => known.len() > 6 && is_misspelled(word, known),
             _ => known.starts_with(is_unspaced) && word.contains(known),
         };
         // Reading the table takes milliseconds.
@@ -282,23 +287,16 @@ fn has(lists: &str, words: &[&str]) -> bool {
             let language = Language::table();
             language.foreign_ignored.contains(word) || !language.foreign(word).is_empty()
         };
-        let is_typo = || {
-            let is_like = |(list, known): &(&str, &str)| {
-                *list == "verbs" && known.len() > 6 && is_misspelled(word, known)
-            };
-            word.len() > 5 && lists.contains("verbs") && LISTS.iter().any(is_like)
-        };
         lists.split(' ').any(|list| LISTS.contains(&(list, word)))
-            || is_typo()
-            || word.starts_with(is_unspaced) && known().any(is_part)
+            || (word.starts_with(is_unspaced) || word.len() > 5) && known().any(is_part)
             || lists.contains("around") && (word.is_empty() || is_said())
     })
 }
 
-/// Whether a word may be the id of a video.
-fn is_video_id(word: &str) -> bool {
+/// Whether a word may be the id of a video, as the one before it says.
+fn is_video_id(word: &str, before: &str) -> bool {
     let id = word.trim_matches(is_mark);
-    id.len() == 11 && id.contains(|c: char| c.is_ascii_digit())
+    id.len() == 11 && id.contains(|c: char| c.is_ascii_digit()) && has("kinds", &[before])
 }
 
 /// What may stand around a word.
@@ -341,7 +339,7 @@ mod tests {
                      https://x\nhttps://y|Link: https://x|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
-                     https://x/y what is he arguing|О чём это видео https://x/y|Watch https://x/y and list the tools";
+                     https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Video id: dQw4w9WgXcQ|Watch https://x/y and list the tools";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -351,6 +349,7 @@ mod tests {
         }
         let texts = "/etc/hosts| /tmp/x.txt\n|C:\\My Files\\x.txt|d:/x|\\\\server\\x|\
                      file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\
+                     Input: /x/y|Zie bijlage|Sumarise \"C:\\x.pdf\" in 9 points|x(1).pdf|I've attached it, improve it|\
                      Summarize the uploaded file|Translate this letter: x.docx|\
                      Check my attached code for security issues|Cosa dice l'allegato|\
                      Summarize the attachment, please|Summarize the attached yearly report|\
@@ -382,7 +381,7 @@ mod tests {
                    Explain what a PDF is|Write an essay about YouTube|Was ist ein Link?|Compare PDF and EPUB|\
                    Translate 'read the document' into German|Improve this: I have attached the file.|\
                    Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
-                   How do I get JSON from https://x?|Who owns the moon? https://x/y|Where is x.pdf|\
+                   How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");

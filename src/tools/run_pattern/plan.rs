@@ -39,7 +39,7 @@ pub(super) fn check(
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let mut found = Vec::from_iter(context.head.refused.clone().map(Err));
+    let (mut found, refused) = (Vec::new(), context.head.refused.as_ref());
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
         && let Some(all) = context.unless_cancelled(context.backend.catalog.strategies(wait))?
@@ -81,18 +81,23 @@ pub(super) fn check(
         .find_map(|latest| latest.pattern(first.pattern.as_str()));
     let lacks = |needed| lacks_nothing("variables", &first.pattern, needed, &first.variables);
     let is_whole = steps.len() > 1
+        || refused.is_some()
         || found.iter().any(Result::is_err)
         || lacks_input && first.variables.is_empty()
         || read.is_some_and(|read| lacks(&read.variables).is_err());
     if is_whole {
         let read = patterns(steps, input, lacks_input, context, &mut found);
         // What is refused anyway needs no list.
-        if found.iter().all(Result::is_ok) {
+        if refused.is_none() && found.iter().all(Result::is_ok) {
             read?;
         }
     }
     models(steps, is_whole, context, &mut found)?;
-    Error::all(found.iter().filter_map(|checked| checked.clone().err()))?;
+    let faults = found.iter().filter_map(|checked| checked.clone().err());
+    Error::all(faults)?;
+    if let Some(refused) = refused {
+        return Err(refused.clone());
+    }
     Ok(found.into_iter().flatten().flatten().collect())
 }
 

@@ -27,6 +27,7 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
         fabric.forget();
         let tool = match tool {
             "details" => "fabric_get_pattern_details",
+            "strategies" => "fabric_list_strategies",
             _ => RUN,
         };
         let arguments: Value = serde_json::from_str(arguments).expect(row);
