@@ -113,15 +113,9 @@ impl Prepared {
                 let bug = |_| Err(Error::bug(&context.head.request_id).into());
                 let done = done.unwrap_or_else(bug);
                 if let Some(refused) = context.head.refused.clone() {
-                    let error = match done.map_err(|failure| failure.error) {
-                        Err(found) if found == refused || found.kind == Kind::Cancelled => found,
-                        Err(found)
-                            if matches!(
-                                found.kind,
-                                Kind::PatternNotFound | Kind::InvalidRequest
-                            ) =>
-                        {
-                            refused.and(found)
+                    let error = match done {
+                        Err(more) if more.is_refusal() && more.error != refused => {
+                            refused.and(more.error)
                         }
                         _ => refused,
                     };

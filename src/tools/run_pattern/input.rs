@@ -307,8 +307,10 @@ fn is_mark(c: char) -> bool {
 /// What a word is that names something outside of the text.
 fn thing(word: &str) -> Option<Thing> {
     let word = plain_letters(word.trim_matches(is_mark));
-    let links = "https:// http:// www. youtu.be/ youtube.com/ m.youtube.com/";
-    if links.split(' ').any(|start| word.starts_with(start)) {
+    let (host, page) = word.split_once('/').unwrap_or_default();
+    let is_host = host.starts_with(char::is_alphanumeric) && host.contains('.');
+    let mut starts = ["https://", "http://", "www."].iter();
+    if is_host && !page.is_empty() || starts.any(|start| word.starts_with(start)) {
         let has_path = word.trim_end_matches('/').matches('/').count() > 2 || !word.contains("://");
         return Some(if has_path { Thing::Link } else { Thing::Site });
     }
@@ -318,7 +320,8 @@ fn thing(word: &str) -> Option<Thing> {
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
         || name.ends_with(|c: char| c == ')' || c.is_alphanumeric())
             && (has("documents sources", &[ending]) || name.contains(['/', '\\']) && is_short)
-        || word.starts_with("file://");
+        || word.starts_with("file://")
+        || word.get(1..3) == Some(":\\");
     let is_clear = has("documents", &[ending]);
     let file = if is_clear { Thing::File } else { Thing::Source };
     let others = [("attached", Thing::Attachment), ("kinds", Thing::Kind)];
