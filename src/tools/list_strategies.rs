@@ -1,13 +1,11 @@
 //! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 
 use crate::fabric::{Cause, Error};
 
 use super::listed::strategy;
-use super::{Arguments, Context, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
@@ -21,7 +19,7 @@ pub(super) const TOOL: Tool = Tool {
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let name = arguments.name("strategy_name: Only one, with its prompt.");
     let is_one = name.is_some();
-    let listed = move |context: &Arc<Context>| {
+    Ok(Prepared::new(move |context| {
         let found = context.backend.catalog.strategies(&context.wait())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
         let listed = match name {
@@ -39,8 +37,8 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
             .charged(context.account())
             .member("strategies", strategies)
             .warn(warning))
-    };
-    Ok(Prepared::new(listed).looked_up(is_one, arguments))
+    })
+    .looked_up(is_one, arguments))
 }
 
 /// A strategy in the list.
