@@ -36,6 +36,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         arguments.former(name);
     }
     arguments.check(policy.check("pattern_name", &pattern).err());
+    let is_named = !arguments.refuses("pattern_name");
     Ok(Prepared {
         fields: vec![("pattern", pattern.as_str().to_owned())],
         ..Prepared::new(move |context| {
@@ -60,5 +61,6 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             let outcome = outcome.member("output_format", DEFAULT_FORMAT);
             Ok(outcome.warn(taken).warn(code))
         })
-    })
+    }
+    .looked_up(is_named, arguments))
 }

@@ -126,10 +126,10 @@ fn check(client: &mut impl Caller) {
         let is_code = ["dated", "code"].contains(&pattern);
         assert_eq!(result["content"].get(1).is_some(), is_code, "{result}");
     }
-    let model = json!({"pattern_name": "plain", "model_name": "x"});
+    let model = json!({"pattern_name": "plian", "model_name": "x"});
     let call = json!({"name": "fabric_run_pattern", "arguments": model});
     let said = client.ask("tools/call", call).to_string();
-    contains(said, ["`model_name` is not an argument"]);
+    contains(said, ["`model_name` is not an argument", "named \\\"plian"]);
     let none = client.ask(
         "tools/call",
         json!({"name": "fabric_list_models", "arguments": {}}),
