@@ -142,9 +142,9 @@ fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
         let call = json!({"pattern_name": name, "input_text": input, "variables": variables});
         client.call("fabric_run_pattern", call)
     };
-    let result = run(&mut client, "sumarize", "x", json!({"x": "y"}));
+    let result = run(&mut client, "translat", "x", json!({"x": "y"}));
     let said = expect::failure(Era::NEWEST_LEGACY, &result, "pattern-not-found");
-    expect::contains(said, ["\"summarize\""]);
+    expect::contains(said, ["\"translate\"", "lacks \"lang_code\"", "\"x\""]);
     let broken = Reply::failure(500, json!(format!("open {}/ai", fixtures::HOST_PATH)));
     fabric.on("GET /patterns/ai", broken);
     for (input, variables) in [

@@ -128,6 +128,13 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     }
     // The pattern may not exist; the names are read only after a failure.
     let mut error = fabric.or_not_found(&step.pattern, error, &context.wait());
+    if error.kind == Kind::PatternNotFound {
+        // What is said of the only similar one.
+        let mut found = Vec::new();
+        let _ = patterns(std::slice::from_ref(step), "", false, context, &mut found);
+        let more = found.into_iter().skip(1).filter_map(Result::err);
+        return more.fold(error, Error::and);
+    }
     let is_vague = matches!(error.kind, Kind::FabricInternal | Kind::ApiError);
     if !is_vague || error.retry_after.is_some() {
         return error;
