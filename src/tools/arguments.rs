@@ -235,8 +235,7 @@ impl<'a> Arguments<'a> {
                 // "patterns/summarize", or several.
                 let parts = text.split(|c| !names::is_allowed(c)).map(str::trim);
                 let hint = suggestion(parts.filter(|part| search::known(part).is_some()));
-                let detail = error.detail + &hint;
-                Error { detail, ..error }
+                refused(error.detail + &hint)
             }),
         })
     }

@@ -26,10 +26,8 @@ impl InputSource {
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<Option<InputSource>, Error> {
         let video = "youtube: Address at youtube.com or youtu.be.";
         let video = arguments.parsed(video, |path, url| {
-            let other =
-                "A text is given as input_text, the id of a run as input_from {\"run_id\": id}.";
-            let refusal = |error: Error| refused(format!("{} {other}", error.detail));
-            VideoId::parse(path, url).map_err(refusal)
+            let other = " A text is given as input_text, the id of a run as run_id.";
+            VideoId::parse(path, url).map_err(|error| refused(error.detail + other))
         });
         let style = TranscriptStyle::read(arguments);
         let run_id = arguments.string("run_id: A completed run.");
@@ -316,10 +314,10 @@ fn thing(word: &str) -> Option<Thing> {
     }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
     let (name, ending) = word.rsplit_once('.').unwrap_or_default();
-    let is_short = (1..6).contains(&ending.len()) && ending.chars().all(char::is_alphabetic);
     let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
         || name.ends_with(|c: char| c == ')' || c.is_alphanumeric())
-            && (has("documents sources", &[ending]) || name.contains(['/', '\\']) && is_short)
+            && (has("documents sources", &[ending])
+                || name.contains('/') && ending.ends_with(char::is_alphabetic))
         || word.starts_with("file://")
         || word.get(1..3) == Some(":\\");
     let is_clear = has("documents", &[ending]);
