@@ -229,7 +229,7 @@ fn meant(text: &str) -> Option<Thing> {
     let is_other = |word| !has("verbs asks calls begins unspaced around", &[word]);
     let others = words.iter().filter(|word| is_other(word)).count();
     // How a sentence, or a part of one, begins.
-    let is_end = |word: &str| word.ends_with([',', '.', ';', ':', '!', '?', '—']);
+    let is_end = |word: &str| word.ends_with([',', '.', ';', ':', '!', '?', '—', '-', '–']);
     let begins = |from, lists| {
         let mut starts = (from..all.len()).filter(|at| *at == 0 || is_end(all[at - 1]));
         starts.any(|at| has(lists, &all[at..all.len().min(at + 2)]))
