@@ -112,13 +112,17 @@ impl Prepared {
                 // The panic hook has logged where it was; a run ends like any other.
                 let bug = |_| Err(Error::bug(&context.head.request_id).into());
                 let done = done.unwrap_or_else(bug);
-                if let Some(refused) = context.head.refused.clone() {
-                    let error = match done {
-                        Err(more) if more.is_refusal() && more.error != refused => {
-                            refused.and(more.error)
-                        }
-                        _ => refused,
-                    };
+                let refusal = match (context.head.refused.clone(), &done) {
+                    (Some(refused), Err(more)) if more.is_refusal() && more.error != refused => {
+                        Some(refused.and(more.error.clone()))
+                    }
+                    // Of a call that asks for a task, a result would have to be one.
+                    (None, Err(more)) if context.head.ttl.is_some() && context.run().is_none() => {
+                        Some(more.error.clone())
+                    }
+                    (refused, _) => refused,
+                };
+                if let Some(error) = refusal {
                     report(&context.head, None, &Err(error.clone().into()), None);
                     return Err(error.into());
                 }
