@@ -211,7 +211,6 @@ fn meant(text: &str) -> Option<Thing> {
     let thing_at = |at: usize| match thing(all[at]) {
         // A source.
         Some(Thing::Link) if all[at].starts_with('(') => None,
-        None if at > 0 && is_video_id(all[at], all[at - 1]) => Some(Thing::Link),
         found => found,
     };
     let things = (0..all.len()).filter_map(|at| Some((thing_at(at)?, at)));
@@ -291,12 +290,6 @@ fn has(lists: &str, words: &[&str]) -> bool {
     })
 }
 
-/// Whether a word may be the id of a video, as the one before it says.
-fn is_video_id(word: &str, before: &str) -> bool {
-    let id = word.trim_matches(is_mark);
-    id.len() == 11 && id.contains(|c: char| c.is_ascii_digit()) && has("kinds", &[before])
-}
-
 /// What may stand around a word.
 fn is_mark(c: char) -> bool {
     "\"'`()[]<>*,;:!?.-–—，。：？！、¿¡“”„«»‘’".contains(c)
@@ -340,7 +333,7 @@ mod tests {
                      https://x\nhttps://y|Link: https://x|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
-                     https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Video id: dQw4w9WgXcQ|Watch https://x/y and list the tools";
+                     https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
