@@ -172,10 +172,10 @@ fn an_answer_is_found_beside_other_messages_and_a_notification_has_none() {
     let server = FakeFabric::start();
     server.once(ROUTE, welcome());
     let answers = |id: u64| json!({"jsonrpc": "2.0", "id": id, "result": {}});
-    // JSON may be laid out over several lines, which stdio allows no message to be.
+    // JSON may be laid out over several lines, which stdio allows no message to be, and be sent as another type.
     let lines = "\u{feff}{\"jsonrpc\": \"2.0\",\r\n \"id\": 2,\n \"result\": {\"x\": 1}\n}";
     for said in ["{}", &answers(7).to_string(), lines] {
-        server.once(ROUTE, Reply::new(200, "Application/JSON", said));
+        server.once(ROUTE, Reply::new(200, "text/plain", said));
     }
     server.once(ROUTE, events().event(json!([note(1), answers(3)])));
     let mut client = opened(&server);

@@ -177,8 +177,10 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
 /// is such a request if no other words are left besides the thing and the words of the lists; two other words may be
 /// left if the request is clear.
 fn meant(text: &str) -> Option<Thing> {
+    let is_long = text.chars().nth(SHORT).is_some();
     // "[title](link)" as words.
-    let text = &text.replace("](", " ");
+    let spaced = (!is_long).then(|| text.replace("](", " "));
+    let text = spaced.as_deref().unwrap_or(text);
     let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
     let ending = text.rsplit('.').next().unwrap_or_default();
     let is_file = has("documents sources", &[ending]);
@@ -197,7 +199,7 @@ fn meant(text: &str) -> Option<Thing> {
     if text.is_ascii() && !text.is_empty() && !text.contains(char::is_whitespace) {
         return thing(text).filter(|thing| *thing > Thing::Attachment);
     }
-    if text.chars().nth(SHORT).is_some() {
+    if is_long {
         return None;
     }
     // Blanks around what is in a script without them.
