@@ -1,4 +1,4 @@
-//! `table!`: an enum whose variants are the rows of a table.
+//! `table!`: an enum whose variants are the rows of a table. `row!`: a struct whose values are the rows of one.
 
 /// Declares an enum as a table with one row for each variant; everything else follows from that, `ALL` too. With `told`
 /// before its name, the two lines of comment of each row are words for people, and the compiler requires both.
@@ -41,4 +41,27 @@ macro_rules! table {
     };
 }
 
-pub(crate) use table;
+/// Declares a struct for rows that have much in common: the value after a field is the one of `USUAL`, and a method of the
+/// field's name gives a row another one.
+macro_rules! row {
+    ($(#[$about:meta])* $name:ident {
+        $($(#[$doc:meta])* $seen:vis $field:ident: $type:ty = $usual:expr,)+
+    }) => {
+        $(#[$about])*
+        #[derive(Debug)]
+        pub(crate) struct $name {
+            $($(#[$doc])* $seen $field: $type,)+
+        }
+
+        impl $name {
+            const USUAL: $name = $name { $($field: $usual,)+ };
+
+            $(const fn $field(mut self, $field: $type) -> $name {
+                self.$field = $field;
+                self
+            })+
+        }
+    };
+}
+
+pub(crate) use {row, table};

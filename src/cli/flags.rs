@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use super::values::{self, MAX_KEEP, MAX_TIME, count, seconds};
 use crate::clients;
 use crate::config::{BASE_URL, Config, OWN_VARIABLE, Transport};
+use crate::table::row;
 use crate::url::base_url;
 
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN, CERT_FILE};
@@ -253,14 +254,11 @@ pub(crate) const FLAGS: &[Flag] = &[
          memory if the folder cannot be used",
     ),
     flag(COMMAND, "no-history", "", "").help("With --install: do not keep runs, without asking"),
-    flag(COMMAND, "version", "", "").short('V').help("Print the version"),
+    flag(COMMAND, "version", "", "").short(Some('V')).help("Print the version"),
     flag(COMMAND, "help", "", "")
-        .short('h')
+        .short(Some('h'))
         .help("Print help: -h in short, --help in full, --help TOPIC on one thing"),
 ];
-
-/// Parses a value, one of the choices if there are such, and sets its field. The error says what is wrong and what to give instead, without the flag's name.
-type Set = fn(&mut Config, &str) -> Result<(), String>;
 
 /// The sections of the help in their order, each by its heading.
 pub(crate) const SECTIONS: [&str; 5] = [SERVER, FABRIC, RUNS, HTTP, COMMAND];
@@ -271,67 +269,41 @@ pub(super) const HTTP: &str = "Network (http and sse)";
 /// Flags for what the program does instead of serving, and the flags that belong to these. They are not settings.
 pub(super) const COMMAND: &str = "Instead of serving";
 
-type Literal = &'static str;
+/// Parses a value, one of the choices if there are such, and sets its field. The error says what is wrong and what to give instead, without the flag's name.
+type Parse = fn(&mut Config, &str) -> Result<(), String>;
 
-/// A row of the table.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Flag {
-    /// Without dashes.
-    pub(crate) long: Literal,
-    pub(crate) short: Option<char>,
-    /// What the help calls its value; empty if it takes none, in `[=` and `]` if it can be left out.
-    pub(crate) placeholder: Literal,
-    set: Set,
-    /// Whether all of its values are used; of others, the last one wins.
-    pub(crate) is_repeated: bool,
-    /// All values that are allowed, if there are only a few, with spaces between them.
-    choices: Literal,
-    /// The default as the help shows it, parsed like a given value up to a comma; empty for none.
-    pub(crate) default: Literal,
-    /// What it does, in a line.
-    pub(crate) help: Literal,
-    pub(crate) section: Literal,
+type Text = &'static str;
+
+row! {
+    /// A row of the table.
+    Flag {
+        pub(crate) section: Text = "",
+        /// Without dashes.
+        pub(crate) long: Text = "",
+        pub(crate) short: Option<char> = None,
+        /// What the help calls its value; empty if it takes none, in `[=` and `]` if it can be left out.
+        pub(crate) placeholder: Text = "",
+        /// The default as the help shows it, parsed like a given value up to a comma; empty for none.
+        pub(crate) default: Text = "",
+        // Without one, its value is looked up later.
+        one: Parse = |_, _| Ok(()),
+        /// Whether all of its values are used; of others, the last one wins.
+        pub(crate) is_repeated: bool = false,
+        /// All values that are allowed, if there are only a few, with spaces between them.
+        choices: Text = "",
+        /// What it does, in a line.
+        pub(crate) help: Text = "",
+    }
 }
 
-const fn flag(section: Literal, long: Literal, placeholder: Literal, default: Literal) -> Flag {
-    Flag {
-        long,
-        short: None,
-        placeholder,
-        // Its value is looked up later.
-        set: |_, _| Ok(()),
-        is_repeated: false,
-        choices: "",
-        default,
-        help: "",
-        section,
-    }
+const fn flag(section: Text, long: Text, placeholder: Text, default: Text) -> Flag {
+    let flag = Flag::USUAL.section(section).long(long);
+    flag.placeholder(placeholder).default(default)
 }
 
 impl Flag {
-    const fn short(mut self, letter: char) -> Flag {
-        self.short = Some(letter);
-        self
-    }
-
-    const fn one(mut self, set: Set) -> Flag {
-        self.set = set;
-        self
-    }
-
-    const fn many(mut self, set: Set) -> Flag {
-        self.is_repeated = true;
-        self.one(set)
-    }
-
-    const fn choices(mut self, choices: Literal) -> Flag {
-        self.choices = choices;
-        self
-    }
-
-    const fn help(mut self, help: Literal) -> Flag {
-        self.help = help;
-        self
+    const fn many(self, parse: Parse) -> Flag {
+        self.one(parse).is_repeated(true)
     }
 
     /// The name of its variable, if it is a setting.
@@ -352,13 +324,13 @@ impl Flag {
         Some(upper.collect())
     }
 
-    /// Sets its field, if there is one. Errors are those of [`Set`].
+    /// Sets its field, if there is one. Errors are those of [`Parse`].
     pub(super) fn set(&self, config: &mut Config, text: &str) -> Result<(), String> {
         let text = match self.choices {
             "" => text,
             _ => values::choice(text, &self.values())?,
         };
-        (self.set)(config, text)
+        (self.one)(config, text)
     }
 
     /// The default without what the help adds to it.

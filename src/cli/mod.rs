@@ -83,7 +83,7 @@ pub(crate) enum Task {
 }
 
 /// What `--generate` prints, with what it needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Generate {
     /// The file of this name, for the choices that have no variant of their own, and the word after it: the program that
     /// a unit starts instead of this one, or the file for Docker Compose's secrets, which is created.

@@ -103,20 +103,20 @@ impl McpClient {
     /// The variables of an entry; a secret is a reference, or empty to be filled in.
     fn variables(&self, env: &[Variable]) -> impl Iterator<Item = (String, String)> {
         env.iter().map(|(name, value)| {
-            let value = value.clone().or_else(|| self.reference(name));
+            let value = value.clone().or_else(|| self.reference_to(name));
             (name.clone(), value.unwrap_or_default())
         })
     }
 
     /// How its entry refers to a variable, if it can.
-    pub(super) fn reference(&self, variable: &str) -> Option<String> {
+    pub(super) fn reference_to(&self, variable: &str) -> Option<String> {
         let (reference, _) = self.reference?;
         Some(reference.replace("NAME", variable))
     }
 
     /// The value of the header `Authorization`.
     fn authorization(&self) -> String {
-        let token = self.reference(AUTH_TOKEN);
+        let token = self.reference_to(AUTH_TOKEN);
         format!("Bearer {}", token.as_deref().unwrap_or(TOKEN_PLACEHOLDER))
     }
 

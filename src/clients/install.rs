@@ -49,7 +49,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let Format::Json(key) = client.format else {
         return by_hand(asked, program, why);
     };
-    let path = client.file(OS, OWN).ok_or(
+    let path = client.path(OS, OWN).ok_or(
         "the variable HOME (on Windows USERPROFILE and APPDATA) is not set, so it is not \
             known where the file is",
     )?;
@@ -519,7 +519,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
     }
     for (name, value) in values(entry) {
         let variable = variable(value);
-        let refers = client.reference(variable).as_deref() == Some(value);
+        let refers = client.reference_to(variable).as_deref() == Some(value);
         let asks = client.name == "vscode" && value.contains("${input:");
         let (_, start) = client.reference.unwrap_or_default();
         text += &match (name, value) {

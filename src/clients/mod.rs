@@ -16,6 +16,7 @@ mod layout;
 use std::path::PathBuf;
 
 use crate::config::{AUTH_TOKEN, Env};
+use crate::table::row;
 
 pub(crate) use entry::shell;
 pub(crate) use layout::quoted;
@@ -29,39 +30,42 @@ const PROGRAM: &str = env!("CARGO_PKG_NAME");
 /// Placeholder of a token, where the client cannot refer to a variable.
 const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
 
-/// A client whose configuration is known.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct McpClient {
-    /// The name on the command line.
-    pub(crate) name: &'static str,
-    /// The name as its makers write it.
-    pub(crate) title: &'static str,
-    pub(crate) format: Format,
-    /// Its file, or "": in the current folder (`.`), the home (`HOME`), where desktop programs of the system keep their
-    /// settings (`SETTINGS`), or in the folder of a variable.
-    file: &'static str,
-    /// Its file on Windows, if that is another.
-    windows: Option<&'static str>,
-    /// The member of an entry that says that a program is started.
-    program: Option<(&'static str, &'static str)>,
-    /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
-    /// variables.
-    members: (Option<&'static str>, &'static str),
-    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP, and in one for HTTP+SSE. One if the client
-    /// does not speak the latter, none if it only starts programs.
-    pub(crate) urls: &'static [(&'static str, &'static str)],
-    /// A reference to the variable NAME, and the command that starts the client from a shell whose variables it then finds.
-    reference: Option<(&'static str, &'static str)>,
-    /// The commands that add a program, add a URL and remove the server, as far as there are such: words, and the holes
-    /// that [`McpClient::command`] fills.
-    commands: &'static [&'static str],
-    /// Its timeout for a call in seconds: of several versions the shortest, 60 s (the TypeScript SDK's default) where
-    /// nothing is known.
-    pub(crate) limit: u64,
-    /// `limit` in words, with what differs between versions.
-    pub(crate) limit_words: &'static str,
-    /// How the user makes it read its configuration again.
-    pub(crate) then: &'static str,
+type Text = &'static str;
+
+row! {
+    /// A client whose configuration is known.
+    McpClient {
+        /// The name on the command line.
+        pub(crate) name: Text = "",
+        /// The name as its makers write it.
+        pub(crate) title: Text = "",
+        pub(crate) format: Format = Format::Json("mcpServers"),
+        /// Its file, or "": in the current folder (`.`), the home (`HOME`), where desktop programs of the system keep their
+        /// settings (`SETTINGS`), or in the folder of a variable.
+        file: Text = "",
+        /// Its file on Windows, if that is another.
+        windows: Option<Text> = None,
+        /// The member of an entry that says that a program is started.
+        program: Option<(Text, Text)> = None,
+        /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
+        /// variables.
+        members: (Option<Text>, Text) = (Some("args"), "env"),
+        /// `type` (or "") and the name of the URL in an entry for Streamable HTTP, and in one for HTTP+SSE. One if the client
+        /// does not speak the latter, none if it only starts programs.
+        pub(crate) urls: &'static [(Text, Text)] = &[("", "url"); 2],
+        /// A reference to the variable NAME, and the command that starts the client from a shell whose variables it then finds.
+        reference: Option<(Text, Text)> = None,
+        /// The commands that add a program, add a URL and remove the server, as far as there are such: words, and the holes
+        /// that [`McpClient::command`] fills.
+        commands: &'static [Text] = &[],
+        /// Its timeout for a call in seconds: of several versions the shortest, 60 s (the TypeScript SDK's default) where
+        /// nothing is known.
+        pub(crate) limit: u64 = 60,
+        /// `limit` in words, with what differs between versions.
+        pub(crate) limit_words: Text = "60 s",
+        /// How the user makes it read its configuration again.
+        pub(crate) then: Text = "",
+    }
 }
 
 /// The format of a client's configuration.
@@ -94,15 +98,15 @@ const TYPED: &[(&str, &str)] = &[("http", "url"), ("sse", "url")];
 
 pub(crate) const CLIENTS: &[McpClient] = &[
     client("claude-desktop", "Claude Desktop")
-        .reads("SETTINGS/Claude/claude_desktop_config.json")
+        .file("SETTINGS/Claude/claude_desktop_config.json")
         .urls(&[])
         .waits(60, "60 s, newer versions 4 min")
         .then("quit Claude Desktop and start it again"),
     client("claude-code", "Claude Code")
-        .reads("./.mcp.json")
-        .starts("type", "stdio")
+        .file("./.mcp.json")
+        .program(Some(("type", "stdio")))
         .urls(TYPED)
-        .refers(OF_SHELL, "claude")
+        .reference(Some((OF_SHELL, "claude")))
         .commands(&[
             // --env takes all words up to the next flag.
             "claude mcp add ENV --scope user fabric -- PROGRAM ARGS",
@@ -114,45 +118,45 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .then("start claude in this folder, approve the server if it asks, and see it with /mcp"),
     client("vscode", "VS Code")
         .format(Format::Json("servers"))
-        .reads("SETTINGS/Code/User/mcp.json")
-        .starts("type", "stdio")
+        .file("SETTINGS/Code/User/mcp.json")
+        .program(Some(("type", "stdio")))
         .urls(TYPED)
-        .refers(OF_ENV, "code .")
+        .reference(Some((OF_ENV, "code .")))
         .commands(&["code --add-mcp JSON"; 2])
         .waits(300, "5 min, newer versions never")
         .then("run \"MCP: List Servers\" in VS Code and start it there"),
     client("cursor", "Cursor")
-        .reads("HOME/.cursor/mcp.json")
-        .refers(OF_ENV, "cursor .")
+        .file("HOME/.cursor/mcp.json")
+        .reference(Some((OF_ENV, "cursor .")))
         .then("see it in Cursor's settings, under MCP"),
     client("zed", "Zed")
         .format(Format::Json("context_servers"))
-        .reads("XDG_CONFIG_HOME/zed/settings.json")
-        .on_windows("APPDATA/Zed/settings.json")
+        .file("XDG_CONFIG_HOME/zed/settings.json")
+        .windows(Some("APPDATA/Zed/settings.json"))
         // Versions of 2025 ask for the source; later ones ignore it.
-        .starts("source", "custom")
+        .program(Some(("source", "custom")))
         .urls(&[("", "url")])
         .waits(60, "60 s, timeout in its entry")
         .then("see it in Zed's agent panel, under settings"),
     client("windsurf", "Windsurf")
-        .reads("HOME/.codeium/windsurf/mcp_config.json")
+        .file("HOME/.codeium/windsurf/mcp_config.json")
         .urls(&[("", "serverUrl"); 2])
-        .refers(OF_ENV, "windsurf .")
+        .reference(Some((OF_ENV, "windsurf .")))
         .waits(60, "not known, assumed to be 60 s")
         .then("press refresh in Windsurf's list of MCP servers"),
     client("cline", "Cline")
-        .reads("HOME/.cline/data/settings/cline_mcp_settings.json")
+        .file("HOME/.cline/data/settings/cline_mcp_settings.json")
         .urls(&[("streamableHttp", "url"), ("sse", "url")])
-        .refers(OF_ENV, "code .")
+        .reference(Some((OF_ENV, "code .")))
         .waits(60, "60 s, timeout in its entry")
         .then("see it in Cline, under MCP Servers"),
     client("continue", "Continue")
-        .reads("HOME/.continue/mcpServers/fabric.json")
+        .file("HOME/.continue/mcpServers/fabric.json")
         .urls(TYPED)
         .then("see it in Continue's agent mode, under tools"),
     client("codex", "Codex")
         .format(Format::Text(include_str!("codex.toml")))
-        .reads("CODEX_HOME/config.toml")
+        .file("CODEX_HOME/config.toml")
         .urls(&[("", "url")])
         .commands(&[
             "codex mcp add fabric ENV -- PROGRAM ARGS",
@@ -163,9 +167,9 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .then("start codex, and see it with /mcp"),
     // Since June 2026 it works only with business accounts; for others there is Antigravity.
     client("gemini-cli", "Gemini CLI")
-        .reads("HOME/.gemini/settings.json")
+        .file("HOME/.gemini/settings.json")
         .urls(&[("", "httpUrl"), ("", "url")])
-        .refers(OF_SHELL, "gemini")
+        .reference(Some((OF_SHELL, "gemini")))
         .commands(&[
             "gemini mcp add --scope user ENV fabric PROGRAM -- ARGS",
             "gemini mcp add --scope user --transport TRANSPORT --header HEADER fabric URL",
@@ -181,19 +185,19 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .then("press Apply in the same dialog"),
     client("goose", "Goose")
         .format(Format::Text(include_str!("goose.yaml")))
-        .reads("XDG_CONFIG_HOME/goose/config.yaml")
-        .on_windows("APPDATA/Block/goose/config/config.yaml")
+        .file("XDG_CONFIG_HOME/goose/config.yaml")
+        .windows(Some("APPDATA/Block/goose/config/config.yaml"))
         // It no longer speaks HTTP+SSE.
         .urls(&[("", "url")])
-        .refers("$NAME", "goose")
+        .reference(Some(("$NAME", "goose")))
         // Its default is 300 s; the entry made for it sets this.
         .waits(3600, "1 h, timeout in its entry")
         .then("start goose, and see it with goose info -v"),
     client("copilot-cli", "Copilot CLI")
-        .reads("COPILOT_HOME/mcp-config.json")
-        .starts("type", "local")
+        .file("COPILOT_HOME/mcp-config.json")
+        .program(Some(("type", "local")))
         .urls(TYPED)
-        .refers(OF_SHELL, "copilot")
+        .reference(Some((OF_SHELL, "copilot")))
         .commands(&[
             "copilot mcp add ENV fabric -- PROGRAM ARGS",
             "copilot mcp add --transport TRANSPORT --header HEADER fabric URL",
@@ -202,34 +206,34 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .then("start copilot, and see it with /mcp"),
     client("opencode", "OpenCode")
         .format(Format::Json("mcp"))
-        .reads("XDG_CONFIG_HOME/opencode/opencode.json")
-        .starts("type", "local")
+        .file("XDG_CONFIG_HOME/opencode/opencode.json")
+        .program(Some(("type", "local")))
         // It tries one transport after the other.
         .urls(&[("remote", "url"); 2])
         .members((None, "environment"))
-        .refers("{env:NAME}", "opencode")
+        .reference(Some(("{env:NAME}", "opencode")))
         .waits(60, "60 s of silence, timeout in its entry")
         .then("see it with opencode mcp list"),
     client("zoo-code", "Zoo Code")
-        .reads("SETTINGS/Code/User/globalStorage/zoocodeorganization.zoo-code/settings/mcp_settings.json")
+        .file("SETTINGS/Code/User/globalStorage/zoocodeorganization.zoo-code/settings/mcp_settings.json")
         .urls(&[("streamable-http", "url"), ("sse", "url")])
-        .refers(OF_ENV, "code .")
+        .reference(Some((OF_ENV, "code .")))
         .waits(60, "60 s, timeout in its entry")
         .then("see it in Zoo Code's settings, under MCP Servers"),
     client("antigravity", "Antigravity")
         // https://antigravity.google/docs/mcp: for its IDE and CLI; versions before 2.0 had antigravity in the place of config.
-        .reads("HOME/.gemini/config/mcp_config.json")
+        .file("HOME/.gemini/config/mcp_config.json")
         .urls(&[("", "serverUrl"); 2])
         .waits(60, "not known, assumed to be 60 s")
         .then("press refresh under Manage MCP Servers, or see it with /mcp in its CLI"),
     client("kiro", "Kiro")
-        .reads("HOME/.kiro/settings/mcp.json")
-        .refers(OF_SHELL, "kiro .")
+        .file("HOME/.kiro/settings/mcp.json")
+        .reference(Some((OF_SHELL, "kiro .")))
         .then("see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI"),
     client("amp", "Amp")
         .format(Format::Json("amp.mcpServers"))
-        .reads("XDG_CONFIG_HOME/amp/settings.json")
-        .refers(OF_SHELL, "amp")
+        .file("XDG_CONFIG_HOME/amp/settings.json")
+        .reference(Some((OF_SHELL, "amp")))
         .waits(60, "not known, assumed to be 60 s")
         .then("see it with amp mcp doctor"),
     client("lm-studio", "LM Studio")
@@ -240,7 +244,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .urls(&[("", "url")])
         .then("save it, and see it in the same sidebar"),
     client("warp", "Warp")
-        .reads("HOME/.warp/.mcp.json")
+        .file("HOME/.warp/.mcp.json")
         .waits(60, "not known, assumed to be 60 s")
         .then("see it in Warp's settings, under Agents, MCP servers"),
     client("open-webui", "Open WebUI")
@@ -256,83 +260,19 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "librechat.yaml",
         ))
         .urls(&[("", "url")])
-        .refers(OF_SHELL, "docker compose up -d")
+        .reference(Some((OF_SHELL, "docker compose up -d")))
         // Its default is 30 s; the entry made for it sets this.
         .waits(300, "5 min, timeout in its entry")
         .then("with fabric-mcp --transport http running, put its token, if it asks for one, into LibreChat's .env, restart LibreChat, and choose fabric among a chat's MCP servers"),
 ];
 
-type Text = &'static str;
-
-/// A row with what most clients have in common.
 const fn client(name: Text, title: Text) -> McpClient {
-    McpClient {
-        name,
-        title,
-        format: Format::Json("mcpServers"),
-        file: "",
-        windows: None,
-        program: None,
-        members: (Some("args"), "env"),
-        urls: &[("", "url"); 2],
-        reference: None,
-        commands: &[],
-        limit: 60,
-        limit_words: "60 s",
-        then: "",
-    }
+    McpClient::USUAL.name(name).title(title)
 }
 
-/// What a row says besides.
 impl McpClient {
-    const fn format(mut self, format: Format) -> McpClient {
-        self.format = format;
-        self
-    }
-
-    const fn reads(mut self, file: Text) -> McpClient {
-        self.file = file;
-        self
-    }
-
-    const fn on_windows(mut self, file: Text) -> McpClient {
-        self.windows = Some(file);
-        self
-    }
-
-    const fn starts(mut self, member: Text, value: Text) -> McpClient {
-        self.program = Some((member, value));
-        self
-    }
-
-    const fn urls(mut self, urls: &'static [(Text, Text)]) -> McpClient {
-        self.urls = urls;
-        self
-    }
-
-    const fn members(mut self, members: (Option<Text>, Text)) -> McpClient {
-        self.members = members;
-        self
-    }
-
-    const fn refers(mut self, reference: Text, command: Text) -> McpClient {
-        self.reference = Some((reference, command));
-        self
-    }
-
-    const fn commands(mut self, commands: &'static [Text]) -> McpClient {
-        self.commands = commands;
-        self
-    }
-
-    const fn waits(mut self, limit: u64, words: Text) -> McpClient {
-        (self.limit, self.limit_words) = (limit, words);
-        self
-    }
-
-    const fn then(mut self, then: Text) -> McpClient {
-        self.then = then;
-        self
+    const fn waits(self, limit: u64, words: Text) -> McpClient {
+        self.limit(limit).limit_words(words)
     }
 }
 
@@ -403,14 +343,14 @@ fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
 impl McpClient {
     /// The file it reads its servers from on this `system` (see [`std::env::consts::OS`]), for this user or in the current
     /// folder. `None` for a dialog, and if the variables of the home folder are not set.
-    pub(crate) fn file(&self, system: &str, env: Env<'_>) -> Option<PathBuf> {
+    pub(crate) fn path(&self, system: &str, env: Env<'_>) -> Option<PathBuf> {
         let windows = self.windows.filter(|_| system == "windows");
         located(windows.unwrap_or(self.file), system, env)
     }
 
     /// The place of its servers, for people.
     pub(crate) fn place(&self, system: &str, env: Env<'_>) -> String {
-        match (self.format, self.file(system, env)) {
+        match (self.format, self.path(system, env)) {
             (Format::Dialog(_, place) | Format::Steps(_, place), _) => place.to_owned(),
             (_, Some(path)) if self.file.starts_with('.') => {
                 format!("{} in the project's folder", path.display())
@@ -469,7 +409,7 @@ mod tests {
             _ => None,
         };
         let path = |name, system| {
-            let path = client(name).file(system, &env).unwrap();
+            let path = client(name).path(system, &env).unwrap();
             path.display().to_string().replace('\\', "/")
         };
         let library = "/home/ann/Library/Application Support";
@@ -492,7 +432,7 @@ mod tests {
             assert_eq!(path(name, "macos"), mac);
             assert_eq!(path(name, "windows"), windows);
         }
-        assert_eq!(client("jetbrains").file("linux", &env), None);
+        assert_eq!(client("jetbrains").path("linux", &env), None);
     }
 
     #[test]
@@ -505,7 +445,7 @@ mod tests {
         ] {
             assert_eq!(client(name).place("linux", &moved), expected);
         }
-        let empty = client("vscode").file("linux", &|_| Some(OsString::new()));
+        let empty = client("vscode").path("linux", &|_| Some(OsString::new()));
         assert_eq!(empty, None);
         let relative = |name: &str| Some(OsString::from(name.replace("HOME", "/home")));
         let place = client("zed").place("linux", &relative);
