@@ -243,15 +243,15 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Add the server to a client's configuration file, after asking"),
     flag(COMMAND, "uninstall", "CLIENT", "").help("Remove the server from that file again, after asking"),
     flag(COMMAND, "url", "URL", "").help(
-        "With --install and --generate client-…: for a server over http, or --transport sse, at \
-         this URL",
+        "With --install, --generate client-config and --generate client-command: for a server over \
+         http, or --transport sse, at this URL",
     ),
     flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask"),
     flag(COMMAND, "name", "NAME", "")
         .help("With --install and --uninstall: the name of the server there, instead of fabric"),
     flag(COMMAND, "history", "", "").help(
-        "With --install: keep runs for 30 days, without asking; with --state-dir: keep them in \
-         memory if the folder cannot be used",
+        "With --install and --state-dir: an entry keeps runs for 30 days, without asking; a server \
+         keeps them in memory if the folder cannot be used",
     ),
     flag(COMMAND, "no-history", "", "").help("With --install: do not keep runs, without asking"),
     flag(COMMAND, "version", "", "").short(Some('V')).help("Print the version"),
@@ -359,6 +359,12 @@ impl Flag {
     /// Whether its value is the path of a file or folder.
     pub(crate) fn is_path(&self) -> bool {
         matches!(self.placeholder, "FILE" | "DIR")
+    }
+
+    /// The flags of which it needs one, as its help begins with them.
+    pub(super) fn partners(&self) -> Option<&'static str> {
+        let (partners, _) = self.help.strip_prefix("With ")?.split_once(": ")?;
+        Some(partners)
     }
 
     /// All its names with their dashes.

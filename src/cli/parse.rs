@@ -103,27 +103,18 @@ impl<'a> FlagsAndEnv<'a> {
                 "--{other} cannot be used with --connect, which only passes messages on to a server; leave it out here"
             ));
         }
-        for (long, partners) in [
-            ("json", "--check, --call, --list-tools and --usage"),
-            ("prices", "--usage"),
-            ("yes", "--install and --uninstall"),
-            ("name", "--install and --uninstall"),
-            ("history", "--install and --state-dir"),
-            ("no-history", "--install"),
-            ("all", "--generate skills"),
-            (
-                "url",
-                "--install, --generate client-config and --generate client-command",
-            ),
-        ] {
-            let mut given = self.given.iter();
+        for (flag, _) in &self.given {
+            let Some(partners) = flag.partners() else {
+                continue;
+            };
             let is_partner = |(flag, value): &(&Flag, String)| match flag.long {
                 "generate" => partners.contains(&format!("--generate {value}")),
                 long => partners.contains(&format!("--{long}")),
             };
-            if self.has(long) && !given.any(is_partner) {
+            if !self.given.iter().any(is_partner) {
                 return Err(format!(
-                    "--{long} only works with {partners}; leave it out, or add what it needs"
+                    "--{} only works with {partners}; leave it out, or add what it needs",
+                    flag.long
                 ));
             }
         }
