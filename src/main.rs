@@ -55,7 +55,7 @@ use std::time::Duration;
 
 use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource, SHARED_SEATS};
-use cli::{Command, ExitReason, Generate, START, Task, start_flag};
+use cli::{Command, ExitReason, START, Task, start_flag};
 use clients::{Launch, install};
 use commands::call::CallTarget;
 use commands::{call, check};
@@ -158,7 +158,19 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             let rows = rows.map_err(|error| ExitReason::failed(why(error)))?;
             print(&call::usage(rows, json))
         }
-        Command::Generate(what) => generate(&what),
+        Command::Generate(what, words, client) => {
+            let made = generate::generate(what, &words, client, &program);
+            let (text, hint, token) = made?;
+            let good = print(&text)?;
+            if let Some(token) = token {
+                // Alone on its line, for scripts. Fails if stderr is closed.
+                let _ = writeln!(io::stderr(), "{}", token.expose());
+            }
+            if io::stderr().is_terminal() {
+                call::say(&hint);
+            }
+            Ok(good)
+        }
         Command::Install(mut asked, offers) => {
             let program = program()?;
             let launch = asked.launch.as_mut();
@@ -291,27 +303,6 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
         }
         Err(none) => format!("{}\n", none.detail),
     })
-}
-
-/// Prints the file to stdout and, if stderr is a terminal, where to save it.
-fn generate(what: &Generate) -> Result<bool, ExitReason> {
-    // The others work where the path cannot be found, as without /proc.
-    let program = match what {
-        Generate::File("systemd-unit" | "systemd-template", None)
-        | Generate::ClientConfig(..)
-        | Generate::ClientCommand(..) => program()?,
-        _ => String::new(),
-    };
-    let (text, hint) = generate::generate(what, &program).map_err(ExitReason::usage)?;
-    let good = print(&text)?;
-    if let Generate::Token(_, token) = what {
-        // Alone on its line, for scripts. Fails if stderr is closed.
-        let _ = writeln!(io::stderr(), "{}", token.expose());
-    }
-    if io::stderr().is_terminal() {
-        call::say(&hint);
-    }
-    Ok(good)
 }
 
 /// Refuses names of `--tool` that no tool here has.

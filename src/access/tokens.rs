@@ -28,7 +28,7 @@ use crate::logging;
 use crate::os::files::{self, open_plain};
 use crate::os::random;
 use crate::sync::{lock, read, spawn, try_lock, write};
-use crate::text::{counted, unusable};
+use crate::text::{counted, shown, unusable};
 use crate::time::{self, Clock, SystemClock};
 
 /// What messages call the file.
@@ -507,10 +507,14 @@ fn place(line: usize) -> String {
 /// A line for the file, and the fresh token of 256 random bits whose SHA-256 is in it.
 ///
 /// # Errors
-/// What is wrong with the name.
-pub(crate) fn generate(name: &str, role: Role) -> Result<(String, Secret), &'static str> {
+/// What is wrong with the name or the role.
+pub(crate) fn generate(name: &str, role: &str) -> Result<(String, Secret), String> {
     check_name(name)?;
-    let (role, token) = (role.name(), token());
+    if Role::named(role).is_none() {
+        let why = "is not a role; give run, read or metrics";
+        return Err(format!("\"{}\" {why}", shown(role, 40)));
+    }
+    let token = token();
     let line = format!("{name} {role} {HASHED}{}\n", sha256_hex(token.as_bytes()));
     Ok((line, Secret::new(token)))
 }

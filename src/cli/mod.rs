@@ -23,16 +23,16 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::access::{self, Role};
 use crate::clients::install::Installation;
 use crate::clients::{self, CLIENTS, Launch, McpClient};
 use crate::config::{Config, Connect, Prices, Secret};
 use crate::os::files;
 use crate::text::hint;
-use parse::{FlagsAndEnv, unexpected_word};
+use parse::FlagsAndEnv;
 
 pub(crate) use help::{PRECEDENCE, flags_of, variables};
 pub(crate) use launch::{START, start_flag};
+pub(crate) use parse::unexpected_word;
 
 /// What the program is asked to do.
 #[derive(Debug)]
@@ -59,8 +59,13 @@ pub(crate) enum Command {
     /// Say what is wrong with a tokens file: `--check-tokens`. It must not have the token of the environment, which is
     /// given here.
     CheckTokens(PathBuf, Option<Secret>),
-    /// Print a file generated from the table of flags: `--generate`.
-    Generate(Generate),
+    /// Print what this word of `--generate` names, for the words after it; and the client among these, with how it reaches
+    /// the server.
+    Generate(
+        &'static str,
+        Vec<String>,
+        Option<(&'static McpClient, Launch)>,
+    ),
     /// Write these patterns, or all if none is named, into a folder, as this word of `--generate` says: `skills`, `skill`
     /// or `plugin`. The configuration says where the patterns come from.
     Skills(&'static str, PathBuf, Vec<String>, Box<Config>),
@@ -80,22 +85,6 @@ pub(crate) enum Task {
     Check,
     /// Call this tool, with these words as its arguments, and print its result: `--call`.
     Call(String, Vec<String>),
-}
-
-/// What `--generate` prints, with what it needs.
-#[derive(Debug)]
-pub(crate) enum Generate {
-    /// The file of this name, for the choices that have no variant of their own, and the word after it: the program that
-    /// a unit starts instead of this one, or the file for Docker Compose's secrets, which is created.
-    File(&'static str, Option<String>),
-    /// A line of the tokens file, and the token itself: the line has only its digest.
-    Token(String, Secret),
-    /// The list of clients and their files.
-    Clients,
-    /// A snippet for the configuration of an MCP client.
-    ClientConfig(&'static McpClient, Launch),
-    /// The command by which a client adds a server itself.
-    ClientCommand(&'static McpClient, Launch),
 }
 
 /// Why the process ends with an exit code other than 0.
@@ -241,7 +230,8 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     let known = choices.iter().copied().find(|choice| *choice == what);
     let what = known.ok_or_else(|| unknown("--generate", what, "is unknown", choices))?;
     let flag = format!("--generate {what}");
-    Ok(Command::Generate(match (what, settings.words.as_slice()) {
+    let words = settings.words.clone();
+    let asked = match (what, words.as_slice()) {
         ("skills" | "skill" | "plugin", [dir, names @ ..])
             if names.is_empty() == settings.has("all") || what != "skills" =>
         {
@@ -249,35 +239,18 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
             let (dir, names) = (dir.into(), names.to_vec());
             return Ok(Command::Skills(what, dir, names, config.into()));
         }
-        ("token", [name, role]) => {
-            let why = "is not a role; give run, read or metrics";
-            let known = Role::named(role).ok_or_else(|| named(&flag, values::wrong(role, why)))?;
-            let made = access::generate(name, known).map_err(|why| named(&flag, why))?;
-            Generate::Token(made.0, made.1)
-        }
-        ("token", [] | [_]) | ("skills" | "skill" | "plugin", _) => {
-            let why = match what {
-                "token" => "give a name and a role, as in --generate token alice read",
-                "skills" => "give a folder, and then the names of patterns or --all",
-                _ => "give a folder",
-            };
+        ("skills", _) => {
+            let why = "give a folder, and then the names of patterns or --all";
             return Err(named(&flag, why));
         }
-        ("client-config", []) => Generate::Clients,
-        ("client-config" | "client-command", words @ ([] | [_])) => {
+        ("skill" | "plugin", _) => return Err(named(&flag, "give a folder")),
+        ("client-config", [_]) | ("client-command", [] | [_]) => {
             let client = client(&flag, &words.concat())?;
-            let launch = launch::launch(client, settings)?;
-            match what {
-                "client-config" => Generate::ClientConfig(client, launch),
-                _ => Generate::ClientCommand(client, launch),
-            }
+            Some((client, launch::launch(client, settings)?))
         }
-        ("compose" | "kubernetes" | "systemd-unit" | "systemd-template", [word]) => {
-            Generate::File(what, Some(word.clone()))
-        }
-        (_, []) => Generate::File(what, None),
-        (_, [.., word]) => return Err(unexpected_word(word)),
-    }))
+        _ => None,
+    };
+    Ok(Command::Generate(what, words, asked))
 }
 
 /// The client called `name`, given to `flag`.

@@ -280,7 +280,7 @@ fn unknown_short(letter: char) -> String {
 }
 
 /// Refuses a word that does not belong to a flag.
-pub(super) fn unexpected_word(word: &str) -> String {
+pub(crate) fn unexpected_word(word: &str) -> String {
     let general = "fabric-mcp takes flags only, and fabric-mcp --help lists them";
     let hint = meant(word).unwrap_or(general.to_owned());
     wrong(word, format_args!("does not belong to a flag; {hint}"))

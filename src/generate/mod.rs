@@ -13,81 +13,78 @@ pub(crate) use skill_files::write as write_skills;
 
 use std::env::consts::OS;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::access;
-use crate::cli::Generate;
-use crate::clients::{self, CLIENTS, OWN};
-use crate::config::AUTH_TOKEN;
+use crate::cli::{ExitReason, unexpected_word};
+use crate::clients::{self, CLIENTS, Launch, McpClient, OWN};
+use crate::config::{AUTH_TOKEN, Secret};
 use crate::os::files::create_private;
 use crate::text::filled;
 
-/// The whole file, ended by a newline, and a hint on where to save it, which is not part of it. `program` is the path of
-/// this program.
+/// What `--generate` prints, ended by a newline; a hint on what to do with it; and a token that is shown only now. `words`
+/// follow the word `what`; a `client` is among them. `program` finds the path of this program, which most need not know:
+/// it cannot be found without /proc.
 ///
 /// # Errors
-/// A client that has no command, or a path that the file cannot have.
-pub(crate) fn generate(what: &Generate, program: &str) -> Result<(String, String), String> {
-    Ok(match what {
-        Generate::File(name, word) => {
-            let word = word.as_deref();
-            let other = word.and_then(|path| std::path::absolute(path).ok());
-            let text = file(name, word, other.as_deref().unwrap_or(Path::new(program)))
-                .map_err(|why| format!("--generate {name}: {why}"))?;
-            (text, place(name).to_owned())
-        }
-        Generate::Token(line, _) => {
-            let hint = "the line is for the tokens file; the token is for the client, and is shown only here";
-            (line.clone(), hint.to_owned())
-        }
-        Generate::Clients => (list(), "next: fabric-mcp --install CLIENT".to_owned()),
-        Generate::ClientConfig(client, launch) => {
-            let (place, name) = (client.place(OS, OWN), client.name);
-            let hint =
-                format!("merge into {place}; --install {name} does it, or says what is left to do");
-            (client.config(program, launch), hint)
-        }
-        Generate::ClientCommand(client, launch) => {
-            let command = client.command(OS, program, launch);
-            let no_command = |why| {
-                format!(
-                    "--generate client-command: {} {why}; use fabric-mcp --install {1} or --generate client-config {1}",
-                    client.title, client.name
-                )
-            };
-            let hint = format!("run this, and then: {}", client.then);
-            (format!("{}\n", command.map_err(no_command)?), hint)
-        }
-    })
-}
-
-/// Where to save a [`Generate::File`].
-fn place(name: &str) -> &'static str {
+/// A word too many or too few, a client that has no command, or a path that the file cannot have.
+pub(crate) fn generate(
+    what: &str,
+    words: &[String],
+    client: Option<(&McpClient, Launch)>,
+    program: &dyn Fn() -> Result<String, ExitReason>,
+) -> Result<(String, String, Option<Secret>), ExitReason> {
+    let refused = |why: String| ExitReason::usage(format!("--generate {what}: {why}"));
     let mut places = include_str!("places.txt").lines();
-    let place = places.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-    place.unwrap_or_default()
-}
-
-/// A [`Generate::File`]. `word` is what follows its name, `program` what a unit starts.
-fn file(name: &str, word: Option<&str>, program: &Path) -> Result<String, String> {
-    Ok(match name {
-        "man" => man::page(),
-        "complete-bash" | "complete-zsh" | "complete-fish" => {
-            let text = completions::complete(name.trim_start_matches("complete-"));
-            text.replace("@PLACE@", place(name))
+    let place = places.find_map(|line| line.strip_prefix(what)?.strip_prefix(": "));
+    let mut hint = place.unwrap_or_default().to_owned();
+    let (word, mut secret) = (words.first().map(String::as_str), None);
+    let text = match (what, words, client) {
+        ("man", [], _) => man::page(),
+        ("complete-bash" | "complete-zsh" | "complete-fish", [], _) => {
+            let text = completions::complete(what.trim_start_matches("complete-"));
+            text.replace("@PLACE@", &hint)
         }
-        "systemd-unit" => unit::unit(program, false)?,
-        "systemd-template" => unit::unit(program, true)?,
-        "sysusers" => include_str!("sysusers.conf").to_owned(),
-        "compose" => compose(word)?,
-        "kubernetes" => {
+        ("systemd-unit" | "systemd-template", [] | [_], _) => {
+            let other = word.and_then(|path| std::path::absolute(path).ok());
+            let program = other.map_or_else(|| program().map(PathBuf::from), Ok)?;
+            unit::unit(&program, what == "systemd-template").map_err(refused)?
+        }
+        ("sysusers", [], _) => include_str!("sysusers.conf").to_owned(),
+        ("compose", [] | [_], _) => compose(word).map_err(refused)?,
+        ("kubernetes", [] | [_], _) => {
             let image = clients::quoted(word.unwrap_or("registry.example/fabric-mcp@sha256:..."));
             let holes = [("@TOKEN@", &*access::token()), ("@IMAGE@", &image)];
             filled(include_str!("kubernetes.yaml"), &holes)
         }
-        "prometheus" => include_str!("prometheus.yml").to_owned(),
+        ("prometheus", [], _) => include_str!("prometheus.yml").to_owned(),
+        ("token", [name, role], _) => {
+            let (line, token) = access::generate(name, role).map_err(refused)?;
+            secret = Some(token);
+            line
+        }
+        ("token", [] | [_], _) => {
+            let why = "give a name and a role, as in --generate token alice read";
+            return Err(refused(why.to_owned()));
+        }
+        ("client-config", [], _) => list(),
+        ("client-config", _, Some((client, launch))) => {
+            let (place, name) = (client.place(OS, OWN), client.name);
+            hint =
+                format!("merge into {place}; --install {name} does it, or says what is left to do");
+            client.config(&program()?, &launch)
+        }
+        ("client-command", _, Some((client, launch))) => {
+            let (title, name, then) = (client.title, client.name, client.then);
+            hint = format!("run this, and then: {then}");
+            let other = format!("fabric-mcp --install {name} or --generate client-config {name}");
+            let none = |why| refused(format!("{title} {why}; use {other}"));
+            client.command(OS, &program()?, &launch).map_err(none)? + "\n"
+        }
+        (_, [.., word], _) => return Err(ExitReason::usage(unexpected_word(word))),
         _ => unreachable!("a test makes every choice of the flag"),
-    })
+    };
+    Ok((text, hint, secret))
 }
 
 /// The services of Docker Compose, Fabric and this server before it; and if `secrets` are given, a file of that path with a new token.
@@ -182,31 +179,30 @@ mod tests {
         let plain = get("generate").values().into_iter().filter(|name| {
             !name.starts_with("client-") && !["skills", "skill", "plugin", "token"].contains(name)
         });
-        let mut all: Vec<Generate> = plain.map(|name| Generate::File(name, None)).collect();
-        all.extend([
-            Generate::Token(
-                "alice run sha256:0\n".to_owned(),
-                config::Secret::new("fmcp_0"),
-            ),
-            Generate::Clients,
-        ]);
+        let mut all: Vec<(&str, Vec<String>, _)> =
+            plain.map(|name| (name, Vec::new(), None)).collect();
+        all.push(("token", vec!["alice".to_owned(), "run".to_owned()], None));
+        all.push(("client-config", Vec::new(), None));
         for client in CLIENTS {
             for launch in &launches {
-                all.push(Generate::ClientConfig(client, launch.clone()));
-                all.push(Generate::ClientCommand(client, launch.clone()));
+                for what in ["client-config", "client-command"] {
+                    let words = vec![client.name.to_owned()];
+                    all.push((what, words, Some((client, launch.clone()))));
+                }
             }
         }
-        for what in all {
-            let Ok((text, hint)) = generate(&what, "/opt/fabric-mcp") else {
-                assert!(matches!(what, Generate::ClientCommand(..)), "{what:?}");
+        for (what, words, client) in all {
+            let program = || Ok("/opt/fabric-mcp".to_owned());
+            let Ok((text, hint, secret)) = generate(what, &words, client, &program) else {
+                assert!(what == "client-command", "{what} {words:?}");
                 continue;
             };
+            assert_eq!(secret.is_some(), what == "token");
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");
             let is_so = text.lines().all(|line| line.trim_end() == line);
             assert!(is_so, "{what:?}: {text}");
             assert!(!hint.is_empty() && !hint.contains('\n'), "{what:?}");
-            let is_completion =
-                matches!(what, Generate::File(name, _) if name.starts_with("complete-"));
+            let is_completion = what.starts_with("complete-");
             assert_eq!(text.contains(&hint), is_completion, "{what:?}: {text}");
         }
     }

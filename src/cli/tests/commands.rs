@@ -6,10 +6,10 @@ use crate::clients::CLIENTS;
 #[test]
 fn commands() {
     for case in [
-        "--generate=man => Generate(File(\"man\", None))",
-        "--generate systemd-unit /usr/bin/x => Generate(File(\"systemd-unit\", Some(\"/usr/bin/x\")))",
-        "--generate compose x.env => Generate(File(\"compose\", Some(\"x.env\")))",
-        "--generate client-config => Generate(Clients)",
+        "--generate=man => Generate(\"man\", [], None)",
+        "--generate systemd-unit /usr/bin/x => Generate(\"systemd-unit\", [\"/usr/bin/x\"], None)",
+        "--generate compose x.env => Generate(\"compose\", [\"x.env\"], None)",
+        "--generate client-config => Generate(\"client-config\", [], None)",
     ] {
         let (args, expected) = case.split_once(" => ").unwrap();
         assert_eq!(command(args), expected, "{args}");
@@ -83,7 +83,7 @@ fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, Option<Str
 fn started(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, Option<String>)>) {
     let launch = match parse_with(args, vars) {
         Ok(Command::Install(asked, _)) => asked.launch,
-        Ok(Command::Generate(Generate::ClientConfig(_, launch))) => Some(launch),
+        Ok(Command::Generate("client-config", _, Some((_, launch)))) => Some(launch),
         other => panic!("{args} {vars:?}: {other:?}"),
     };
     match launch {
