@@ -146,17 +146,13 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::CheckTokens(file, default) => {
             Tokens::check(default, file).map_err(ExitReason::usage)
         }
-        Command::Usage {
-            folder,
-            period,
-            prices,
-            json,
-        } => {
+        Command::Usage(config, period, prices) => {
+            let folder = config.kept.state_dir.unwrap_or_default();
             let (from, in_it) = period.unwrap_or_else(|| (time::now()[..7].to_owned(), true));
             let rows = runs::usage(&folder, (&from, in_it), prices.as_ref());
             let why = |error| format!("--usage: {}", text::unusable("folder", &folder, &error));
             let rows = rows.map_err(|error| ExitReason::failed(why(error)))?;
-            print(&call::usage(rows, json))
+            print(&call::usage(rows, config.json))
         }
         Command::Generate(what, words, client) => {
             let made = generate::generate(what, &words, client, &program);

@@ -46,16 +46,9 @@ pub(crate) enum Command {
     /// Ask the server on this machine that listens on this host and port whether it is up: `--healthcheck`. A mistake in
     /// them leads to exit code 1, because Docker reserves exit code 2 of a health check.
     Healthcheck(Result<Box<Config>, String>),
-    /// Print what was used, by the ledger: `--usage`.
-    Usage {
-        /// The state folder.
-        folder: PathBuf,
-        /// Since when, a month or a day, and whether only in that month; `None` for this month.
-        period: Option<(String, bool)>,
-        prices: Option<Prices>,
-        /// Whether to print JSON.
-        json: bool,
-    },
+    /// Print what was used, by the ledger in the state folder, which is set: `--usage`. Since when, a month or a day, and whether only in
+    /// that month; `None` for this month.
+    Usage(Box<Config>, Option<(String, bool)>, Option<Prices>),
     /// Say what is wrong with a tokens file: `--check-tokens`. It must not have the token of the environment, which is
     /// given here.
     CheckTokens(PathBuf, Option<Secret>),
@@ -203,9 +196,11 @@ pub(crate) fn parse(
 /// `--usage`, with the word that may follow.
 fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     let refused = |why: String| named("--usage", why);
-    let config = settings.only(&["state-dir"])?;
-    let no_folder =
-        || refused("the ledger is in the state folder; give --state-dir DIR".to_owned());
+    let config = settings.only(&["state-dir", "json"])?;
+    if config.kept.state_dir.is_none() {
+        let why = "the ledger is in the state folder; give --state-dir DIR";
+        return Err(refused(why.to_owned()));
+    }
     let period = match settings.words.as_slice() {
         [] => None,
         [word] => Some(values::period(word).map_err(refused)?),
@@ -216,12 +211,7 @@ fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
         let prices = values::prices(&settings.file(file, remedy)?);
         prices.map_err(|why| format!("\"{}\", {why}", values::shown(file)))
     })?;
-    Ok(Command::Usage {
-        folder: config.kept.state_dir.ok_or_else(no_folder)?,
-        period,
-        prices,
-        json: settings.has("json"),
-    })
+    Ok(Command::Usage(config.into(), period, prices))
 }
 
 /// `--generate` of this, with the words that follow.
