@@ -614,7 +614,7 @@ mod tests {
 
     #[test]
     fn what_is_generated_can_be_read_and_is_never_the_same() {
-        let make = || generate("ci", Role::Read).unwrap();
+        let make = || generate("ci", "read").unwrap();
         let ((line, token), (other, _)) = (make(), make());
         assert_eq!((line.len(), &line[..15]), (80, "ci read sha256:"));
         let two = line.clone() + &other.replace("ci", "cj");
@@ -630,7 +630,7 @@ mod tests {
         let plain = format!("a read {}\nb read sha256:{hash}", token.expose());
         let twice = "line 2: this token is on line 1 too; give each line its own";
         assert_eq!(mistake(&plain, None), twice);
-        assert!(generate("a b", Role::Run).is_err() && generate("", Role::Run).is_err());
+        assert!(generate("a b", "run").is_err() && generate("", "run").is_err());
     }
 
     /// A tokens file, and a clock that is set by hand.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::clients::{Launch, McpClient, Variable};
 use crate::config::{BASE_URL, Transport};
+use crate::url::Host;
 
 use super::flags::{self, API_KEY, CERT_FILE, FLAGS};
 use super::parse::FlagsAndEnv;
@@ -16,14 +17,20 @@ pub(crate) const START: &str = "--start-fabric";
 const MARGIN: u64 = 10;
 
 /// How this client starts or reaches the server, from flags and variables, which must all be right. A client that can
-/// only start programs reaches a URL by `--connect`.
+/// only start programs reaches a URL by `--connect`; one that starts none reaches the server that has these settings.
 ///
 /// # Errors
 /// Also refused: a server over HTTP+SSE for a client that does not speak it, or a URL to which no token is sent.
 pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, String> {
     // The URL must be one that may get the token.
-    let Some(url) = settings.one("url", values::connect_url)? else {
-        return program(client, settings);
+    let url = match settings.one("url", values::connect_url)? {
+        Some(url) => url,
+        None if client.only_connects() => {
+            let config = resolve::resolve(settings)?;
+            let host = Host::parse(&config.host)?;
+            format!("http://{host}:{}{}", config.port, config.path)
+        }
+        None => return program(client, settings),
     };
     let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
     let mut launch = client.reaching(url.clone(), is_sse, true).ok_or_else(|| {

@@ -24,7 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::clients::install::Installation;
-use crate::clients::{self, CLIENTS, Launch, McpClient};
+use crate::clients::{self, Launch, McpClient};
 use crate::config::{Config, Connect, Prices, Secret};
 use crate::os::files;
 use crate::text::hint;
@@ -245,8 +245,8 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
 
 /// The client called `name`, given to `flag`.
 fn client(flag: &str, name: &str) -> Result<&'static McpClient, String> {
-    let found = CLIENTS.iter().find(|client| client.name == name);
-    found.ok_or_else(|| unknown(flag, name, "is not a known client", clients::names()))
+    clients::named(name)
+        .ok_or_else(|| unknown(flag, name, "is not a known client", clients::names()))
 }
 
 /// Why a word that names nothing is refused.

@@ -11,6 +11,7 @@ use lexopt::Arg;
 use super::flags::{self, API_KEY, AUTH_TOKEN, FLAGS, Flag, OAUTH_CLIENT_SECRET};
 use super::values::{self, wrong};
 use super::{ReadFile, named};
+use crate::clients;
 use crate::config::{Config, MODEL_VARIABLE, Secret};
 use crate::text::{closest, either, is_misspelled, unusable};
 
@@ -140,8 +141,11 @@ impl<'a> FlagsAndEnv<'a> {
     /// Whether the command line is for a client that starts the program on stdio, so that settings for HTTP count as
     /// not given.
     pub(super) fn is_for_client(&self) -> bool {
-        let generates = |what: &str| what.starts_with("client-");
-        !self.has("url") && (self.has("install") || self.last("generate").is_some_and(generates))
+        let what = self.last("generate").unwrap_or_default();
+        let word = self.words.first().filter(|_| what.starts_with("client-"));
+        let client = self.last("install").or(word.map(String::as_str));
+        let client = client.and_then(clients::named);
+        client.is_some_and(|client| !client.only_connects()) && !self.has("url")
     }
 
     /// A variable that is set and not empty.

@@ -10,9 +10,6 @@ use crate::text::{filled, kept};
 use super::layout::{self, quoted};
 use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, Variable};
 
-/// Where `--transport http` listens by default.
-const HERE: &str = "http://127.0.0.1:8000/mcp";
-
 impl McpClient {
     /// The whole text that the client's file or dialog takes, ended by a newline.
     pub(crate) fn config(&self, program: &str, launch: &Launch) -> String {
@@ -28,7 +25,7 @@ impl McpClient {
     /// One of the texts beside this file, for this launch.
     fn text(&self, text: &str, program: &str, launch: &Launch) -> String {
         let (args, env, url, has_token) = match launch {
-            Launch::Program { args, env } => (&args[..], &env[..], HERE, true),
+            Launch::Program { args, env } => (&args[..], &env[..], "", true),
             Launch::Url { url, token, .. } => (&[][..], &[][..], url.as_str(), *token),
         };
         let is_url = matches!(launch, Launch::Url { .. });
@@ -349,8 +346,8 @@ mod tests {
 
     #[test]
     fn who_only_connects_gets_the_url_and_how_the_token_is_given() {
-        let webui = client("open-webui").config("/opt/f", &program(None));
-        let part = "\nURL: http://127.0.0.1:8000/mcp\nAuth: Bearer";
+        let webui = client("open-webui").config("/opt/f", &url());
+        let part = "\nURL: https://mcp.example.com/mcp\nAuth: Bearer YOUR_TOKEN\n";
         assert!(webui.contains(part), "{webui}");
         let chat = client("librechat").config("/opt/f", &url());
         let end = "url: \"https://mcp.example.com/mcp\"\n    headers:\n      Authorization: \"Bearer ${FABRIC_MCP_AUTH_TOKEN}\"\n    timeout: 300000\n";

@@ -369,18 +369,11 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
             "--name: you add the entry of {title} by hand; give it any name there"
         ));
     }
-    let mut told = why;
-    // What is printed then starts no program.
-    let is_told_url = matches!(client.format, Format::Steps(..));
-    if !is_told_url {
-        told += &asked.keep_runs(None)?;
-    }
+    let mut told = why + &asked.keep_runs(None)?;
     let what = match (&asked.launch, client.commands.get(2)) {
         (Some(launch), _) => {
             let entry = client.entry(program, launch);
-            if !is_told_url {
-                told += &risks(&entry);
-            }
+            told += &risks(&entry);
             told += &checked(program, launch, &entry)?;
             let how = match client.command(OS, program, launch) {
                 Ok(command) => format!("Its own command adds the server:\n\n  {command}\n\nOr add"),

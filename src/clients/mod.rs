@@ -281,6 +281,11 @@ pub(crate) fn names() -> Vec<&'static str> {
     CLIENTS.iter().map(|client| client.name).collect()
 }
 
+/// The client of this name.
+pub(crate) fn named(name: &str) -> Option<&'static McpClient> {
+    CLIENTS.iter().find(|client| client.name == name)
+}
+
 /// The name and value of a variable. `None` for a secret that is set here and never written down: a reference to the
 /// variable will do, where the client has such.
 pub(crate) type Variable = (String, Option<String>);
@@ -341,6 +346,11 @@ fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
 }
 
 impl McpClient {
+    /// Whether it starts no program, but connects to a server over HTTP.
+    pub(crate) fn only_connects(&self) -> bool {
+        matches!(self.format, Format::Steps(..))
+    }
+
     /// The file it reads its servers from on this `system` (see [`std::env::consts::OS`]), for this user or in the current
     /// folder. `None` for a dialog, and if the variables of the home folder are not set.
     pub(crate) fn path(&self, system: &str, env: Env<'_>) -> Option<PathBuf> {
@@ -397,7 +407,7 @@ mod tests {
     const README: &str = include_str!("../../README.md");
 
     pub(super) fn client(name: &str) -> &'static McpClient {
-        CLIENTS.iter().find(|client| client.name == name).unwrap()
+        named(name).unwrap()
     }
 
     #[test]

@@ -126,7 +126,6 @@ mod tests {
     use super::*;
     use crate::cli::flags::{FLAGS, Flag, VARIABLES, get};
     use crate::clients::Launch;
-    use crate::config;
     use std::collections::BTreeSet;
 
     const ENV_EXAMPLE: &str = include_str!("../../.env.example");
@@ -176,34 +175,49 @@ mod tests {
                 token: true,
             },
         ];
-        let plain = get("generate").values().into_iter().filter(|name| {
-            !name.starts_with("client-") && !["skills", "skill", "plugin", "token"].contains(name)
-        });
-        let mut all: Vec<(&str, Vec<String>, _)> =
-            plain.map(|name| (name, Vec::new(), None)).collect();
-        all.push(("token", vec!["alice".to_owned(), "run".to_owned()], None));
-        all.push(("client-config", Vec::new(), None));
+        let others = ["skills", "skill", "plugin", "client-command"];
+        let mut all = get("generate").values();
+        all.retain(|what| !others.contains(what));
+        let words = |what: &str| match what {
+            "token" => vec!["alice".to_owned(), "run".to_owned()],
+            _ => Vec::new(),
+        };
+        let mut all = Vec::from_iter(all.into_iter().map(|what| (what, words(what), None)));
         for client in CLIENTS {
-            for launch in &launches {
+            for launch in &launches[usize::from(client.only_connects())..] {
                 for what in ["client-config", "client-command"] {
                     let words = vec![client.name.to_owned()];
                     all.push((what, words, Some((client, launch.clone()))));
                 }
             }
         }
+        let program = || Ok("/opt/fabric-mcp".to_owned());
         for (what, words, client) in all {
-            let program = || Ok("/opt/fabric-mcp".to_owned());
             let Ok((text, hint, secret)) = generate(what, &words, client, &program) else {
                 assert!(what == "client-command", "{what} {words:?}");
                 continue;
             };
             assert_eq!(secret.is_some(), what == "token");
-            assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");
+            assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what}");
             let is_so = text.lines().all(|line| line.trim_end() == line);
-            assert!(is_so, "{what:?}: {text}");
-            assert!(!hint.is_empty() && !hint.contains('\n'), "{what:?}");
+            assert!(is_so, "{what}: {text}");
+            assert!(!hint.is_empty() && !hint.contains('\n'), "{what}");
             let is_completion = what.starts_with("complete-");
-            assert_eq!(text.contains(&hint), is_completion, "{what:?}: {text}");
+            assert_eq!(text.contains(&hint), is_completion, "{what}: {text}");
+        }
+        for (words, why) in [
+            ("", "--generate token: give a name and a role"),
+            ("a", "--generate token: give a name and a role"),
+            (
+                "a admin",
+                r#"--generate token: "admin" is not a role; give run, read or metrics"#,
+            ),
+            ("a#b run", "--generate token: a name has"),
+            ("a run x", r#""x" does not belong to a flag"#),
+        ] {
+            let words = Vec::from_iter(words.split_whitespace().map(str::to_owned));
+            let error = generate("token", &words, None, &program).unwrap_err();
+            assert!(error.reason.starts_with(why), "{error:?}");
         }
     }
 }

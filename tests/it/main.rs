@@ -19,6 +19,7 @@
 #[path = "../../src/protocol/revision.rs"]
 mod revision;
 mod support;
+#[allow(unused, reason = "tests use one of its macros")]
 #[path = "../../src/table.rs"]
 mod table;
 

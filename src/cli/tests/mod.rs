@@ -438,11 +438,6 @@ fn settings_that_need_one_another_say_so() {
         r#"--pattern-model a/b=m => --pattern-model: "a/b" is not a pattern's name"#,
         r#"--default-language de. => --default-language: "de." is not a language; give its code or name"#,
         r#"--trusted-proxy nginx => --trusted-proxy: "nginx" is not an address"#,
-        "--generate token => --generate token: give a name and a role",
-        "--generate token a => --generate token: give a name and a role",
-        r#"--generate token a admin => "admin" is not a role; give run, read or metrics"#,
-        "--generate token a#b run => --generate token: a name has",
-        r#"--generate token a run x => "x" does not belong to a flag"#,
     ] {
         let (args, words) = case.split_once(" => ").expect("two parts");
         let error = error_with(args, &[]);
