@@ -450,17 +450,6 @@ fn bounds(config: &Config) -> Bounds {
     }
 }
 
-/// Logs whether Fabric answers, in the background, so that no client waits for it.
-fn log_connection(server: &Arc<Server>) {
-    let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
-    let test = move || {
-        runs.sweep();
-        check::log_connection(&client);
-    };
-    let otherwise = "the connection to Fabric is not tested";
-    spawn("start-check", otherwise, test);
-}
-
 /// Ends the process, as when a client on stdio has disconnected.
 fn leave() {
     logging::flush(LOG_FLUSH);
@@ -490,7 +479,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         // Clients start this program and send requests at once: each additional thread delays the first answer.
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
-        log_connection(&server);
+        check::log_connection(&server);
     };
     let end = move |signal: &str| {
         log::info!("{signal}: letting runs finish");
@@ -538,7 +527,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     let mut signals = signals::install(reloads);
     let listening =
         HttpTransport::start(server.clone(), access.clone(), config).map_err(ExitReason::failed)?;
-    log_connection(&server);
+    check::log_connection(&server);
     let has_tokens = config.http.token.is_some() || config.http.tokens_file.is_some();
     let auth = match (has_tokens, config.http.oauth.is_some()) {
         (true, true) => "token,oauth",

@@ -82,18 +82,15 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Str
         args.push(start_flag(program));
     }
     let mut env = Vec::new();
-    let needs_fabric = config.needs_fabric();
-    if needs_fabric {
+    if config.needs_fabric() {
         let certificates = certificates(settings, &config.fabric.url)?;
+        let unset = settings.variable(API_KEY).is_none();
         env.push((BASE_URL.to_owned(), Some(config.fabric.url)));
         env.extend(certificates);
+        env.push((API_KEY.to_owned(), unset.then(String::new)));
     }
     let models = settings.models()?.into_iter();
     env.extend(models.map(|(name, model)| (name, Some(model))));
-    if needs_fabric {
-        let unset = settings.variable(API_KEY).is_none();
-        env.push((API_KEY.to_owned(), unset.then(String::new)));
-    }
     Ok(Launch::Program { args, env })
 }
 

@@ -21,6 +21,7 @@ use crate::fabric::{
 };
 use crate::protocol::Revision;
 use crate::server::Server;
+use crate::sync::spawn;
 use crate::text::{counted, for_terminal, number, wrapped};
 
 /// The pattern that is run with the demo, and its input.
@@ -40,23 +41,31 @@ const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds thi
                                editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
                                own Fabric, and check it: fabric-mcp --check\n";
 
-/// Logs whether Fabric answers.
-pub(crate) fn log_connection(client: &Client) {
-    if client.rests() {
-        return log::info!("Fabric is started by the first call that needs it.");
-    }
-    let url = &client.settings.url;
-    match client.names(Duration::ZERO, &unobserved()) {
-        Ok(names) if !client.has_fabric() => {
-            let patterns = counted(names.len(), "pattern");
-            log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
-        }
-        Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
-        Ok(_) => log::info!("Successfully connected to Fabric API at {url}."),
-        Err(Error { detail, .. }) => {
-            log::error!("Failed to connect to Fabric API at {url}. Details: {detail}");
-        }
-    }
+/// Looks through the kept runs, and logs whether Fabric answers, in the background, so that no client waits for it.
+pub(crate) fn log_connection(server: &Arc<Server>) {
+    let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
+    spawn(
+        "start-check",
+        "the connection to Fabric is not tested",
+        move || {
+            runs.sweep();
+            if client.rests() {
+                return log::info!("Fabric is started by the first call that needs it.");
+            }
+            let url = &client.settings.url;
+            match client.names(Duration::ZERO, &unobserved()) {
+                Ok(names) if !client.has_fabric() => {
+                    let patterns = counted(names.len(), "pattern");
+                    log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
+                }
+                Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
+                Ok(_) => log::info!("Successfully connected to Fabric API at {url}."),
+                Err(Error { detail, .. }) => {
+                    log::error!("Failed to connect to Fabric API at {url}. Details: {detail}");
+                }
+            }
+        },
+    );
 }
 
 /// Runs `--check` and writes the report to stdout: line by line, or with `--json` as one object at the end. True unless there
