@@ -132,8 +132,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
     let good = match command {
         Command::Print(text) => print(&text),
         Command::ListTools(mut config) => {
-            check_tools(&config.policy)?;
             folders(&mut config)?;
+            check_tools(&config.policy)?;
             print(&match config.json {
                 true => server::tools_json(&config.policy),
                 false => tools::catalogue(&config.policy),
@@ -317,6 +317,7 @@ fn folders(config: &mut Config) -> Result<Option<Folders>, ExitReason> {
         return Ok(None);
     }
     let folders = Folders::open(&config.patterns_dirs).map_err(ExitReason::usage)?;
+    config.policy.patterns_only = true;
     config.policy.no_strategies = !folders.has_strategies();
     config.kept.keep = Duration::ZERO;
     config.fabric.url = folders.shown();
@@ -325,6 +326,8 @@ fn folders(config: &mut Config) -> Result<Option<Folders>, ExitReason> {
 
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while its server is kept.
 fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServer>), ExitReason> {
+    heap::tune();
+    let folders = folders(&mut config)?;
     check_tools(&config.policy)?;
     let demo = config.demo.then(demo::start).transpose();
     let demo = demo.map_err(|error| {
@@ -333,8 +336,6 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
     if let Some(demo) = &demo {
         config.fabric.url = format!("http://{}", demo.address);
     }
-    heap::tune();
-    let folders = folders(&mut config)?;
     let folder = state_folder(&mut config.kept)?;
     let accounts = Accounts::new(bounds(&config));
     let client = match (config.start_fabric.clone(), folders) {

@@ -91,10 +91,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .one(|c, t| set(&mut c.start_fabric, values::program(t)))
         .help("Start Fabric when it is needed, and end it when it is not"),
     flag(FABRIC, "patterns-dir", "DIR", "")
-        .many(|c, t| {
-            c.policy.patterns_only = true;
-            push(&mut c.patterns_dirs, Ok(PathBuf::from(t)))
-        })
+        .many(|c, t| push(&mut c.patterns_dirs, Ok(PathBuf::from(t))))
         .help(
             "Read patterns from a folder and run nothing. The folder is a git clone of \
              https://github.com/danielmiessler/fabric, ~/.config/fabric/patterns, or your own \

@@ -131,37 +131,35 @@ fn files<'a>(
     skills: &'a BTreeMap<String, String>,
     what: &str,
 ) -> Vec<(String, &'a str, String)> {
-    let document = |name: &str| all.document(name).unwrap_or_default();
-    let each = skills.iter();
-    if what == "skills" {
-        let file = |(name, pattern): (&String, &'a String)| {
-            (format!("{name}/SKILL.md"), &**pattern, document(name))
-        };
-        return each.map(file).collect();
-    }
-    let folder = if what == "plugin" { "skills/" } else { "" };
-    let path = format!("{folder}fabric/SKILL.md");
-    let mut files = vec![(path, "fabric", index(all, skills))];
-    for (name, pattern) in each {
-        let path = format!("{folder}fabric/references/{pattern}.md");
-        files.push((path, pattern, document(name)));
-        if what == "plugin" {
-            let entry = all.snapshot.pattern(pattern);
-            let text = entry.and_then(|entry| entry.text.as_deref());
-            let text = text.unwrap_or_default().to_owned();
-            files.push((format!("patterns/{pattern}/system.md"), pattern, text));
-        }
-    }
-    if what == "plugin" {
+    let is_plugin = what == "plugin";
+    let folder = if is_plugin { "skills/" } else { "" };
+    let mut files = Vec::new();
+    if is_plugin {
         let version = [("@VERSION@", env!("CARGO_PKG_VERSION"))];
+        // The manifest comes first: it shows whose plugin this is.
         for (name, text) in [
             ("plugin.json", include_str!("plugin.json")),
             ("mcp.json", include_str!("mcp.json")),
         ] {
             files.push((name.to_owned(), name, filled(text, &version)));
         }
-        // The manifest comes first: it shows whose plugin this is.
-        files.rotate_right(2);
+    }
+    if what != "skills" {
+        let path = format!("{folder}fabric/SKILL.md");
+        files.push((path, "fabric", index(all, skills)));
+    }
+    for (name, pattern) in skills {
+        let path = match what {
+            "skills" => format!("{name}/SKILL.md"),
+            _ => format!("{folder}fabric/references/{pattern}.md"),
+        };
+        files.push((path, pattern, all.document(name).unwrap_or_default()));
+        if is_plugin {
+            let entry = all.snapshot.pattern(pattern);
+            let text = entry.and_then(|entry| entry.text.as_deref());
+            let text = text.unwrap_or_default().to_owned();
+            files.push((format!("patterns/{pattern}/system.md"), pattern, text));
+        }
     }
     files
 }
