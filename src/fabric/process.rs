@@ -389,7 +389,11 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
     }
     // An absolute path is the same whichever folder it is joined to.
     all.dedup();
-    all.retain(|program| program.is_file() || program == given);
+    // Windows adds .exe.
+    all.retain(|program| program.is_file() || cfg!(windows) && program == given);
+    if all.is_empty() && names != usual {
+        tell(format!("no such program: {}", given.display()));
+    }
     for program in all {
         if let Some(version) = version(&program) {
             return Ok((program, version));

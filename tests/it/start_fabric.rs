@@ -213,8 +213,10 @@ fn the_check_says_what_was_started() {
     let report: Value = serde_json::from_str(&checked.stdout).unwrap();
     assert_eq!(report["fabric"]["program"], *file, "{report}");
     assert!(report["fabric"]["start_ms"].is_f64(), "{report}");
-    let wrong = Program::new(["--start-fabric=/no/fabric", "--check"]).run(DEADLINE);
-    wrong.expect_stdout("/no/fabric does not answer --version");
+    for none in ["/no/fabric", "no-fabric"] {
+        let wrong = Program::new([&format!("--start-fabric={none}"), "--check"]).run(DEADLINE);
+        wrong.expect_stdout(&format!("      no such program: {none}\n"));
+    }
 }
 
 #[test]
