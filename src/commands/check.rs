@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::access::Access;
+use crate::cli::flags::get;
 use crate::cli::start_flag;
 use crate::clients::shell;
-use crate::config::{self, Config, MODEL_VARIABLE, Policy};
+use crate::config::{self, BASE_URL, Config, MODEL_VARIABLE, Policy};
 use crate::fabric::names::is_same;
 use crate::fabric::{
     Cause, Chat, Client, Error, Event, Name, Names, Observer, Process, Unobserved, not_found,
@@ -23,17 +24,18 @@ use crate::protocol::Revision;
 use crate::server::Server;
 use crate::sync::spawn;
 use crate::text::{counted, for_terminal, number, wrapped};
+use crate::url::base_url;
 
 /// The pattern that is run with the demo, and its input.
 const DEMO_PATTERN: &str = "write_commit_message";
 const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back to the database.";
 
-/// The next step after problems, after success, and after the demo. `START` is the flag, if Fabric was started by it,
-/// and `NAME` a pattern.
+/// The next step after problems, after success, and after the demo. `FLAG` is the one that leads to this
+/// Fabric, if there is one, and `NAME` a pattern.
 const FIX_FIRST: &str = "Next: fix the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
-                    \x20 fabric-mcp START--call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
-                    Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                    \x20 fabric-mcp FLAG--call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
+                    Then fabric-mcp FLAG--install CLIENT adds it to your assistant or editor;\n\
                     fabric-mcp --generate client-config lists the clients.\n";
 const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
                                   patterns to your assistant or editor, whose own model then follows them.\n";
@@ -156,14 +158,11 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     let latency = milliseconds(asked.elapsed());
     report.fabric("latency_ms", latency);
     report.address(&format!("{url} answers in {} ms", number(latency)));
-    let key = match own {
+    match own {
         // The start of this Fabric has shown that it requires its key.
-        Some(_) => ACCEPTED,
-        None => key_status(config),
-    };
-    report.key(key);
-    if key == UNUSED {
-        report.found(Cause::KeyNotAskedFor, &[]);
+        Some(_) => report.key(ACCEPTED),
+        None if client.has_fabric() => report.key(key_status(config)),
+        None => report.fabric("api_key", NOT_NEEDED.0),
     }
     report.count("patterns", names.len(), !names.is_empty());
     if names.contains("summarize") {
@@ -342,7 +341,11 @@ impl<'a> Report<'a> {
     fn new(config: &Config, out: &'a mut dyn Write) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
         let start = config.start_fabric.as_deref().map(start_flag);
-        let start = start.map(|flag| shell(&flag, OS) + " ");
+        // Without the flag, another Fabric would be asked.
+        let usual = base_url(&std::env::var(BASE_URL).unwrap_or_default());
+        let usual = usual.unwrap_or_else(|_| get("fabric-url").default.to_owned());
+        let given = (*url != usual).then(|| format!("--fabric-url={url}"));
+        let flag = start.or(given).map(|flag| shell(&flag, OS) + " ");
         let (what, kind, next) = match config.patterns_dirs.is_empty() {
             _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
             true => ("Fabric at", "", NEXT),
@@ -369,7 +372,7 @@ impl<'a> Report<'a> {
                 "demo_run": null,
             }),
             problems: Vec::new(),
-            next: next.replace("START", &start.unwrap_or_default()),
+            next: next.replace("FLAG", &flag.unwrap_or_default()),
             written: Ok(()),
         };
         let head = format!("fabric-mcp {version}: checking {what} {url}{kind}");
@@ -395,6 +398,9 @@ impl<'a> Report<'a> {
     fn key(&mut self, (name, text, good): KeyStatus) {
         self.fabric("api_key", name);
         self.line(good, "key", text);
+        if name == UNUSED.0 {
+            self.found(Cause::KeyNotAskedFor, &[]);
+        }
     }
 
     /// Patterns in settings that Fabric does not have: a typing error there would have no effect.
@@ -545,8 +551,8 @@ mod tests {
                  \n\
                  Everything works, but read the warnings above.\n\
                  Next: try a run, which this check leaves out because it may cost money:\n\
-                 \x20 fabric-mcp --call fabric_run_pattern '{{\"pattern_name\":\"NAME\"}}' < FILE\n\
-                 Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                 \x20 fabric-mcp --fabric-url=http://f:1 --call fabric_run_pattern '{{\"pattern_name\":\"NAME\"}}' < FILE\n\
+                 Then fabric-mcp --fabric-url=http://f:1 --install CLIENT adds it to your assistant or editor;\n\
                  fabric-mcp --generate client-config lists the clients.\n",
                 env!("CARGO_PKG_VERSION")
             )

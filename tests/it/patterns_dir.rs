@@ -391,6 +391,7 @@ fn the_check_and_an_entry_for_a_client_know_folders() {
         .expect_stderr("a{{b\\\": not a name that Fabric accepts")
         .expect_stdout(" (without Fabric)")
         .expect_stdout("Everything works.");
+    assert!(!finished.stdout.contains("key"), "{}", finished.stdout);
     let dir = folder.path("patterns");
     let program = self::program(&folder).flags("--generate client-config cursor");
     let finished = program.env("FABRIC_API_KEY", "canary").run(DEADLINE);
