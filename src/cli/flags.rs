@@ -353,9 +353,9 @@ impl Flag {
         }
     }
 
-    /// Whether its value is the path of a file or folder.
+    /// Whether its value may be the path of a file or folder.
     pub(crate) fn is_path(&self) -> bool {
-        matches!(self.placeholder, "FILE" | "DIR")
+        matches!(self.placeholder, "FILE" | "DIR" | "[=PROGRAM]")
     }
 
     /// The flags of which it needs one, as its help begins with them.

@@ -66,7 +66,7 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Str
             let value = match flag.placeholder {
                 "" if values::switch(&text) == Ok(false) => continue,
                 "" => None,
-                "DIR" | "FILE" => Some(absolute(text)),
+                _ if flag.is_path() => Some(absolute(text)),
                 _ => Some(text),
             };
             args.push(format!("--{}", flag.long));

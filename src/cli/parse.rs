@@ -208,6 +208,9 @@ impl<'a> FlagsAndEnv<'a> {
         if !flag.is_repeated {
             values.drain(..values.len().saturating_sub(1));
         }
+        if flag.is_path() {
+            values = values.into_iter().map(values::from_home).collect();
+        }
         Ok(values)
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::path::{MAIN_SEPARATOR, PathBuf};
+use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -115,13 +115,19 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
+/// A path that may begin with `~`, which bash and zsh do not replace after =.
+pub(super) fn from_home(text: String) -> String {
+    let inner = Path::new(&text).strip_prefix("~").ok();
+    let path = inner.and_then(|inner| Some(std::env::home_dir()?.join(inner)));
+    let path = path.and_then(|path| path.into_os_string().into_string().ok());
+    path.unwrap_or(text)
+}
+
 /// A program to start: yes for the usual one, no for none, or its name or path, which becomes absolute.
 pub(super) fn program(text: &str) -> Result<Option<PathBuf>, String> {
-    let path = match text.split_once(['/', MAIN_SEPARATOR]) {
-        // Bash and zsh do not replace ~ after =.
-        Some(("~", inner)) => std::env::home_dir().map(|home| home.join(inner)),
-        Some(_) => std::path::absolute(text).ok(),
-        None => Some(text.into()).filter(|_| !text.is_empty()),
+    let path = match text.contains(['/', MAIN_SEPARATOR]) {
+        true => std::path::absolute(text).ok(),
+        false => Some(text.into()).filter(|_| !text.is_empty()),
     };
     let given = |_| valid(path.map(Some), text, "is not a program; give its path");
     switch(text).map_or_else(given, |on| Ok(on.then(PathBuf::new)))

@@ -155,11 +155,12 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
     let file = env[1].1.as_deref().unwrap();
     let is_so = file.ends_with("ca.pem") && Path::new(file).is_absolute();
     assert!(is_so, "{env:?}");
-    let (args, ..) = launched("--state-dir runs", &[]);
-    assert!(
-        args[0] == "--state-dir" && args[1].ends_with("runs") && Path::new(&args[1]).is_absolute(),
-        "{args:?}"
-    );
+    let here = std::env::current_dir().unwrap().join("runs");
+    let home = std::env::home_dir().unwrap().join("runs");
+    for (given, folder) in [("runs", here), ("~/runs", home)] {
+        let (args, ..) = launched(&format!("--state-dir={given}"), &[]);
+        assert_eq!(args, ["--state-dir", folder.to_str().unwrap()]);
+    }
     assert_eq!(env[2], variable("FABRIC_API_KEY", ""));
     // Other programs of this machine may need it.
     let expected = [
