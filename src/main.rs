@@ -129,6 +129,12 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<ExitCode, ExitReason> {
+    if let Command::Here(Task::Call(..), config) | Command::There(Task::Call(..), _, config) =
+        &command
+        && config.log_level.is_some()
+    {
+        logging::start(config.log_level, config.log_json);
+    }
     let good = match command {
         Command::Print(text) => print(&text),
         Command::ListTools(mut config) => {

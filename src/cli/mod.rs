@@ -142,7 +142,7 @@ pub(crate) fn parse(
     if let Some(what) = settings.last("generate") {
         return generate(what, &settings);
     }
-    if let Some(file) = settings.last("check-tokens") {
+    if let Some(file) = settings.one("check-tokens", |file| Ok(file.to_owned()))? {
         let default = settings.secret(flags::AUTH_TOKEN)?;
         return Ok(Command::CheckTokens(file.into(), default));
     }
@@ -174,6 +174,8 @@ pub(crate) fn parse(
         let longs = ["plain-results", "read-only", "tool", "patterns-dir", "json"];
         return Ok(Command::ListTools(settings.only(&longs)?.into()));
     }
+    // The log of a call is for those who ask for it.
+    let has_log = !settings.has("call") || settings.is_given("log-level");
     let task = match settings.last("call") {
         Some(tool) => Task::Call(tool.to_owned(), settings.words.clone()),
         None if settings.has("check") => Task::Check,
@@ -181,7 +183,8 @@ pub(crate) fn parse(
     };
     if let Some(url) = settings.one("connect", values::connect_url)? {
         // Variables of other settings, which may be there for a server, count for nothing.
-        let config = settings.only(&["log-level", "log-format", "json"])?;
+        let mut config = settings.only(&["log-level", "log-format", "json"])?;
+        config.log_level = config.log_level.filter(|_| has_log);
         // The server, not the client, is warned of a short token.
         let token = resolve::token(&settings, &mut Vec::new())?;
         return Ok(Command::There(task, Connect { url, token }, config.into()));
@@ -190,7 +193,9 @@ pub(crate) fn parse(
         let config = settings.only(&["host", "port"]);
         return Ok(Command::Healthcheck(config.map(Box::new)));
     }
-    Ok(Command::Here(task, resolve::resolve(&settings)?.into()))
+    let mut config = resolve::resolve(&settings)?;
+    config.log_level = config.log_level.filter(|_| has_log);
+    Ok(Command::Here(task, config.into()))
 }
 
 /// `--usage`, with the word that may follow.

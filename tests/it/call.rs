@@ -45,6 +45,9 @@ fn only_text_goes_to_stdout() {
     finished.expect_code(0);
     let found = (finished.stdout.as_str(), finished.stderr.as_str());
     assert_eq!(found, ("one two\n", ""));
+    // A log only for those who ask for it.
+    let logged = call(&fabric, [RUN, SUMMARIZE]).flags("--log-level info");
+    piped(logged, b"x").expect_stderr("tool=fabric_run_pattern pattern=summarize");
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "the input\n");
     // An argument takes precedence over stdin, which may then stay open.
     fabric.forget();
