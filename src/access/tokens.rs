@@ -352,14 +352,12 @@ fn content(path: &Path) -> Result<(String, bool, u64), String> {
         let why = unusable("file", path, &error);
         format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
     };
-    let refused = |why: &str| format!("\"{}\" {why}", path.display());
     // A link may lead to the file.
     let path = path.canonicalize().map_err(unreadable)?;
     let file = open_plain(&path, OpenOptions::new().read(true)).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
-    let text =
-        files::text(file, MAX_FILE).map_err(|why| refused(&format!("is not used: {why}")))?;
-    let text = text.ok_or_else(|| refused("is larger than 1 MiB"))?;
+    let refused = |why| format!("\"{}\" is not used: {why}", path.display());
+    let text = files::text(file, MAX_FILE).map_err(refused)?;
     let modified = metadata.modified().map_or(0, time::milliseconds);
     Ok((text, is_open(&metadata), modified))
 }
@@ -801,7 +799,10 @@ mod tests {
         bench.write(b"\xff\xfe", 100);
         assert_eq!(twice(), (told(" is not used: it is not UTF-8"), None));
         bench.write(vec![b'\n'; (1 << 20) + 1], 100);
-        assert_eq!(twice(), (told(" is larger than 1 MiB"), None));
+        assert_eq!(
+            twice(),
+            (told(" is not used: it is larger than 1 MiB"), None)
+        );
         fs::remove_file(&bench.path).unwrap();
         let (missing, again) = twice();
         let missing = missing.unwrap().unwrap_err();

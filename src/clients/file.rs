@@ -54,9 +54,7 @@ fn read(path: &Path) -> Result<(String, Metadata), String> {
     if facts.permissions().readonly() {
         return Err("it is read-only".into());
     }
-    let text = text(file, MAX_FILE)?;
-    let text = text.ok_or_else(|| format!("it is larger than {} MiB", MAX_FILE >> 20))?;
-    Ok((text, facts))
+    Ok((text(file, MAX_FILE)?, facts))
 }
 
 impl ClientFile {

@@ -547,18 +547,16 @@ fn say(text: &str) -> Result<(), String> {
 
 /// Asks whether to go on.
 fn agreed() -> Result<bool, String> {
-    if !io::stdin().is_terminal() {
-        say(
-            "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go \
-             ahead without asking; for an entry that is not fabric-mcp's, --yes is not enough.\n",
-        )?;
-        return Ok(false);
-    }
     let agreed = ask("Make this change? [y/N] ", false)?;
-    if !agreed {
-        say("Nothing was changed.\n")?;
-    }
-    Ok(agreed)
+    let why = match io::stdin().is_terminal() {
+        _ if agreed => "",
+        true => "Nothing was changed.\n",
+        false => {
+            "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go \
+             ahead without asking; for an entry that is not fabric-mcp's, --yes is not enough.\n"
+        }
+    };
+    say(why).map(|()| agreed)
 }
 
 /// Asks; an empty answer, or nobody there to give one, means the `usual` one.

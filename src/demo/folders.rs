@@ -176,9 +176,7 @@ fn read(root: &Path, place: &Path, path: &Path) -> Result<Option<String>, String
     };
     let file = open_plain(&path, OpenOptions::new().read(true)).map_err(unreadable)?;
     is_ours(root, file.metadata())?;
-    let text = files::text(file, MAX_FILE)?;
-    text.map(Some)
-        .ok_or_else(|| format!("it has more than {} MiB", MAX_FILE >> 20))
+    files::text(file, MAX_FILE).map(Some)
 }
 
 /// The same for the folder at `path`.

@@ -213,8 +213,8 @@ fn write_one(dir: &Path, path: &str, text: &str) -> io::Result<Option<bool>> {
             return Err(io::Error::other(why));
         }
         Ok(file) => match files::text(file, MAX_FILE) {
-            Ok(Some(found)) if found == text => return Ok(Some(false)),
-            Ok(Some(found)) if is_ours(&found) => {}
+            Ok(found) if found == text => return Ok(Some(false)),
+            Ok(found) if is_ours(&found) => {}
             _ => return Ok(None),
         },
     }

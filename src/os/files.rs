@@ -68,18 +68,17 @@ fn open_found(found: &Metadata, path: &Path, options: &mut OpenOptions) -> io::R
     ))
 }
 
-/// The text of an opened file; `None` if it has more than `limit` bytes.
+/// The text of an opened file, which has at most `limit` bytes.
 ///
 /// # Errors
 /// Why it cannot be used.
-pub(crate) fn text(file: File, limit: u64) -> Result<Option<String>, String> {
+pub(crate) fn text(file: File, limit: u64) -> Result<String, String> {
     let mut bytes = Vec::new();
     let length = file.take(limit + 1).read_to_end(&mut bytes);
     if length.map_err(unreadable)? as u64 > limit {
-        return Ok(None);
+        return Err(format!("it is larger than {} MiB", limit >> 20));
     }
-    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8")?;
-    Ok(Some(text))
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
 }
 
 /// Why a file cannot be used.

@@ -286,7 +286,7 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
         ("dangling", "cannot be read"),
         ("pipe", "not a plain file"),
         ("/folder/", "not a plain file"),
-        ("huge", "more than 1 MiB"),
+        ("huge", "larger than 1 MiB"),
         ("not_utf8", "not UTF-8"),
         ("lines", "not a name that Fabric accepts"),
         ("odd", "not a name that Fabric accepts"),
