@@ -225,29 +225,27 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     let mut hosts = http.allowed_hosts.iter();
     let foreign = hosts.find(|authority| !authority.host.is_loopback());
     let is_local = Host::parse(host).is_ok_and(|host| host.is_loopback());
-    let open = match foreign {
-        _ if !is_local => Some(("host", host.clone(), "can be reached from other machines")),
-        Some(name) => Some((
+    let (long, name, why) = match foreign {
+        _ if !is_local => ("host", host.clone(), "can be reached from other machines"),
+        Some(name) => (
             "allowed-host",
             name.to_string(),
             "is a name that other machines use",
-        )),
-        None => None,
+        ),
+        None => return Ok(()),
     };
-    if let Some((long, name, why)) = open {
-        if !http.allow_unauthenticated {
-            let why = format!(
-                "{name} {why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or \
-                 {AUTH_TOKEN}_FILE), or give --oauth-issuer; or --allow-unauthenticated, if \
-                 something in front of it decides who may come in"
-            );
-            return Err(named(&settings.name(long), why));
-        }
-        config.warnings.push(format!(
-            "--allow-unauthenticated: {name} {why}, and no token is asked for: anyone who reaches \
-             this server may use it. Limits are for each address: all who come through a proxy \
-             are one caller, unless --trusted-proxy names that proxy."
-        ));
+    if !http.allow_unauthenticated {
+        let why = format!(
+            "{name} {why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or \
+             {AUTH_TOKEN}_FILE), or give --oauth-issuer; or --allow-unauthenticated, if something \
+             in front of it decides who may come in"
+        );
+        return Err(named(&settings.name(long), why));
     }
+    config.warnings.push(format!(
+        "--allow-unauthenticated: {name} {why}, and no token is asked for: anyone who reaches this \
+         server may use it. Limits are for each address: all who come through a proxy are one \
+         caller, unless --trusted-proxy names that proxy."
+    ));
     Ok(())
 }
