@@ -426,11 +426,4 @@ mod tests {
         let mut variables = VARIABLES.iter();
         assert!(variables.all(|(name, _)| names.insert((*name).to_owned())));
     }
-
-    #[test]
-    fn variables_are_named_after_flags() {
-        let found = get("max-calls-per-minute").env();
-        assert_eq!(found.as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
-        assert_eq!(get("fabric-url").env().as_deref(), Some("FABRIC_BASE_URL"));
-    }
 }

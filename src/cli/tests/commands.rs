@@ -22,9 +22,6 @@ fn commands() {
             && removed.ends_with(part),
         "{removed}"
     );
-    let version = format!("Print({:?})", format!("{}\n", help::VERSION));
-    let found = [command("--version"), command("-V")];
-    assert_eq!(found, [&*version, &*version]);
     for (args, text) in [
         ("--help", "--max-runs-per-caller"),
         ("-h", "More: --help, or"),
