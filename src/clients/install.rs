@@ -168,10 +168,9 @@ impl Installation {
         }
         let old = own.filter(|own| started(own).is_some()).map(words);
         let before = old.as_ref().filter(|old| has(old, &[HISTORY]));
-        let chosen = match (before, &old) {
-            (Some(_), _) => Some(true),
-            (None, old) => old.as_ref().filter(|old| !is_settled(old)).map(|_| false),
-        };
+        let is_chosen = |old: &&Vec<String>| before.is_some() || !is_settled(old);
+        let chosen = old.as_ref().filter(is_chosen);
+        let chosen = chosen.map(|_| before.is_some());
         let value = |flag| after(args, flag).or_else(|| after(before?, flag));
         let folder =
             located(SHARED, OS, OWN).and_then(|folder| folder.into_os_string().into_string().ok());

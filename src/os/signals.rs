@@ -9,33 +9,32 @@
 
 use std::io::{PipeReader, Read};
 
+use crate::table::table;
+
 #[cfg(unix)]
 pub(crate) use unix::install;
 
-/// A signal that asks the process to end, or to read its files again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    /// SIGHUP: read the files again.
-    Hangup = 1,
-    /// SIGINT, Ctrl-C.
-    Interrupt = 2,
-    /// SIGTERM, sent by service managers.
-    Terminate = 15,
+table! {
+    /// A signal that asks the process to end, or to read its files again: its number and name.
+    Signal: (u8, &'static str) {
+        /// Read the files again.
+        Hangup = (1, "SIGHUP");
+        /// Ctrl-C.
+        Interrupt = (2, "SIGINT");
+        /// Sent by service managers.
+        Terminate = (15, "SIGTERM");
+    }
 }
 
 impl Signal {
     /// The name, for the log.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Signal::Interrupt => "SIGINT",
-            Signal::Terminate => "SIGTERM",
-            Signal::Hangup => "SIGHUP",
-        }
+        self.row().1
     }
 
     /// The exit code of a process that it ends: 128 + its number.
     pub(crate) fn exit_code(self) -> u8 {
-        128 + self as u8
+        128 + self.row().0
     }
 }
 
@@ -58,8 +57,7 @@ impl Signals {
                 std::thread::park();
                 continue;
             }
-            let signals = [Signal::Hangup, Signal::Interrupt];
-            let known = signals.into_iter().find(|one| number == [*one as u8]);
+            let known = Signal::ALL.into_iter().find(|one| number == [one.row().0]);
             return known.unwrap_or(Signal::Terminate);
         }
     }
@@ -80,9 +78,9 @@ mod unix {
     use super::{Signal, Signals};
 
     // POSIX: `signal` with these numbers, and the value of SIG_IGN, are the same on every Unix Rust supports.
-    const SIGHUP: c_int = Signal::Hangup as c_int;
-    const SIGINT: c_int = Signal::Interrupt as c_int;
-    const SIGTERM: c_int = Signal::Terminate as c_int;
+    const SIGHUP: c_int = Signal::Hangup.row().0 as c_int;
+    const SIGINT: c_int = Signal::Interrupt.row().0 as c_int;
+    const SIGTERM: c_int = Signal::Terminate.row().0 as c_int;
     /// The number on Linux, except on MIPS, PA-RISC and SPARC, on macOS and on the BSDs.
     const SIGXFSZ: c_int = 25;
     const SIG_IGN: usize = 1;
