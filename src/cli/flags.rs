@@ -282,7 +282,7 @@ row! {
         pub(crate) placeholder: Text = "",
         /// The default as the help shows it, parsed like a given value up to a comma; empty for none.
         pub(crate) default: Text = "",
-        // Without one, its value is looked up later.
+        /// Sets its field; a flag without a field is looked up later.
         one: Parse = |_, _| Ok(()),
         /// Whether all of its values are used; of others, the last one wins.
         pub(crate) is_repeated: bool = false,

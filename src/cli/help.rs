@@ -16,8 +16,7 @@ pub(super) const VERSION: &str = concat!("fabric-mcp ", env!("CARGO_PKG_VERSION"
 /// What `--help` prints, or `-h` on one screen, or `--help TOPIC`. Ends with a line end.
 pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, String> {
     let text = match words {
-        [] if is_short => short(),
-        [] => full(),
+        [] => whole(is_short),
         [topic, code, ..] if topic == "problems" => {
             let rows = topics::problem(code);
             if rows.is_empty() {
@@ -45,23 +44,19 @@ fn fitted(text: &str) -> String {
     lines.collect()
 }
 
-fn short() -> String {
-    let (title, topics) = (title(), topic_names().join(", "));
-    format!(
-        "{title}\n{HEAD}\n{FIRST_FLAGS}\nMore: --help, or --help TOPIC, where TOPIC is one of {topics}."
-    )
-}
-
-fn title() -> String {
-    format!("{VERSION}: a Model Context Protocol server in front of Fabric's REST API\n")
-}
-
-fn full() -> String {
-    let (title, topics) = (title(), topic_names().join(", "));
+/// The help, in short or in full.
+fn whole(is_short: bool) -> String {
     let (flags, variables) = (SECTIONS.map(section).concat(), variables());
+    let body = match is_short {
+        true => format!("\n{FIRST_FLAGS}\nMore: --help, or"),
+        false => format!(
+            "{flags}\nVariables without a flag:\n{variables}\n\n{PRECEDENCE}\n\nMore: fabric-mcp"
+        ),
+    };
+    let topics = topic_names().join(", ");
     format!(
-        "{title}\n{HEAD}{flags}\nVariables without a flag:\n{variables}\n\n{PRECEDENCE}\n\n\
-         More: fabric-mcp --help TOPIC, where TOPIC is one of {topics}."
+        "{VERSION}: a Model Context Protocol server in front of Fabric's REST API\n\n{HEAD}{body} \
+         --help TOPIC, where TOPIC is one of {topics}."
     )
 }
 
@@ -119,7 +114,7 @@ mod tests {
     /// Every text, as it fits on a terminal.
     fn all() -> Vec<String> {
         let topics = TOPICS.iter().map(about);
-        let all = [short(), full()].into_iter().chain(topics);
+        let all = [true, false].map(whole).into_iter().chain(topics);
         all.map(|text| fitted(&text)).collect()
     }
 
@@ -133,7 +128,7 @@ mod tests {
             );
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text}");
         }
-        let short = fitted(&short());
+        let short = fitted(&whole(true));
         assert!(short.lines().count() <= 25, "a screenful\n{short}");
     }
 
@@ -208,7 +203,7 @@ mod tests {
 
     #[test]
     fn entries_read_like_this() {
-        let text = fitted(&full());
+        let text = fitted(&whole(false));
         for entry in [
             "  --port PORT [FABRIC_MCP_PORT]\n          Port to listen on (http and sse); 0 takes a free one [default: 8000]\n",
             "  --path, --mcp-path PATH [FABRIC_MCP_PATH]\n",

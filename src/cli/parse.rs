@@ -8,7 +8,7 @@ use std::path::Path;
 
 use lexopt::Arg;
 
-use super::flags::{self, API_KEY, AUTH_TOKEN, FLAGS, Flag, OAUTH_CLIENT_SECRET};
+use super::flags::{self, API_KEY, AUTH_TOKEN, COMMAND, FLAGS, Flag, OAUTH_CLIENT_SECRET};
 use super::values::{self, wrong};
 use super::{ReadFile, named};
 use crate::clients;
@@ -72,16 +72,12 @@ impl<'a> FlagsAndEnv<'a> {
 
     /// Rejects flags that need another one, or conflict with one.
     pub(super) fn refuse_strays(&self) -> Result<(), String> {
-        let asks = [
-            "check",
-            "call",
-            "install",
-            "uninstall",
-            "healthcheck",
-            "usage",
-            "check-tokens",
-        ];
-        let mut asked = asks.into_iter().filter(|long| self.has(long));
+        // --connect goes with some of them, and the other two take precedence.
+        let is_command = |flag: &&Flag| {
+            let is_other = matches!(flag.long, "connect" | "generate" | "list-tools");
+            flag.section == COMMAND && flag.partners().is_none() && !is_other && self.has(flag.long)
+        };
+        let mut asked = FLAGS.iter().filter(is_command).map(|flag| flag.long);
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
             return Err(format!(
                 "--{one} and --{other} are two commands; give one of them"
