@@ -285,7 +285,7 @@ row! {
         /// Sets its field; a flag without a field is looked up later.
         one: Parse = |_, _| Ok(()),
         /// Whether all of its values are used; of others, the last one wins.
-        pub(crate) is_repeated: bool = false,
+        pub(crate) repeats: bool = false,
         /// All values that are allowed, if there are only a few, with spaces between them.
         choices: Text = "",
         /// What it does, in a line.
@@ -300,7 +300,7 @@ const fn flag(section: Text, long: Text, placeholder: Text, default: Text) -> Fl
 
 impl Flag {
     const fn many(self, parse: Parse) -> Flag {
-        self.one(parse).is_repeated(true)
+        self.one(parse).repeats(true)
     }
 
     /// The name of its variable, if it is a setting.

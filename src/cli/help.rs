@@ -96,7 +96,7 @@ fn entry(flag: &Flag) -> (String, String) {
         term.push_str(&format!(" [{variable}]"));
     }
     let mut help = flag.help.to_owned();
-    if flag.is_repeated {
+    if flag.repeats {
         help.push_str("; can be repeated");
     }
     if !flag.default.is_empty() {

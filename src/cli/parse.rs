@@ -197,11 +197,11 @@ impl<'a> FlagsAndEnv<'a> {
             && let Some(variable) = flag.env()
             && let Some(list) = self.text(&variable)?
         {
-            let items = list.split(|c| c == ',' && flag.is_repeated);
+            let items = list.split(|c| c == ',' && flag.repeats);
             let items = items.map(str::trim_ascii).filter(|item| !item.is_empty());
             values.extend(items.map(str::to_owned));
         }
-        if !flag.is_repeated {
+        if !flag.repeats {
             values.drain(..values.len().saturating_sub(1));
         }
         if flag.is_path() {

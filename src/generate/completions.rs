@@ -42,7 +42,7 @@ fn zsh(flag: &Flag) -> String {
     for special in ["[", "]", ":"] {
         help = help.replace(special, &format!("\\{special}"));
     }
-    let repeat = if flag.is_repeated { "*" } else { "" };
+    let repeat = if flag.repeats { "*" } else { "" };
     let (equals, value) = match (flag.placeholder, values(flag).as_slice()) {
         ("[=PROGRAM]", _) => ("=-", "::PROGRAM:_files".to_owned()),
         _ if !flag.takes_value() => ("", String::new()),

@@ -137,7 +137,7 @@ fn flags_and_variables_say_the_same_and_flags_win() {
         assert_eq!(found, by_flag, "{variable}");
         let found = format!("{:?}", config_with("", &[(&variable, other)]));
         assert_ne!(found, by_flag, "{variable}");
-        if !switch && !flag.is_repeated {
+        if !switch && !flag.repeats {
             let twice = config_with(&format!("--{}={other} --{0}={value}", flag.long), &[]);
             assert_eq!(format!("{twice:?}"), by_flag, "--{}", flag.long);
         }
