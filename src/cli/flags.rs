@@ -288,7 +288,7 @@ row! {
         pub(crate) repeats: bool = false,
         /// All values that are allowed, if there are only a few, with spaces between them.
         choices: Text = "",
-        /// What it does, in a line.
+        /// What it does, in a line. One that begins with `With --a and --b:` needs one of these.
         pub(crate) help: Text = "",
     }
 }

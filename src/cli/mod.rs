@@ -174,8 +174,6 @@ pub(crate) fn parse(
         let longs = ["plain-results", "read-only", "tool", "patterns-dir", "json"];
         return Ok(Command::ListTools(settings.only(&longs)?.into()));
     }
-    // The log of a call is for those who ask for it.
-    let has_log = !settings.has("call") || settings.is_given("log-level");
     let task = match settings.last("call") {
         Some(tool) => Task::Call(tool.to_owned(), settings.words.clone()),
         None if settings.has("check") => Task::Check,
@@ -183,8 +181,7 @@ pub(crate) fn parse(
     };
     if let Some(url) = settings.one("connect", values::connect_url)? {
         // Variables of other settings, which may be there for a server, count for nothing.
-        let mut config = settings.only(&["log-level", "log-format", "json"])?;
-        config.log_level = config.log_level.filter(|_| has_log);
+        let config = settings.only(&["log-level", "log-format", "json"])?;
         // The server, not the client, is warned of a short token.
         let token = resolve::token(&settings, &mut Vec::new())?;
         return Ok(Command::There(task, Connect { url, token }, config.into()));
@@ -193,9 +190,7 @@ pub(crate) fn parse(
         let config = settings.only(&["host", "port"]);
         return Ok(Command::Healthcheck(config.map(Box::new)));
     }
-    let mut config = resolve::resolve(&settings)?;
-    config.log_level = config.log_level.filter(|_| has_log);
-    Ok(Command::Here(task, config.into()))
+    Ok(Command::Here(task, resolve::resolve(&settings)?.into()))
 }
 
 /// `--usage`, with the word that may follow.

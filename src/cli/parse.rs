@@ -233,7 +233,9 @@ impl<'a> FlagsAndEnv<'a> {
     /// Sets the field of a flag to what was given, or to the default.
     pub(super) fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), String> {
         let mut values = self.values(flag)?;
-        if values.is_empty() && !flag.default.is_empty() {
+        // The log of a call is for those who ask for it.
+        let has_default = !(flag.long == "log-level" && self.has("call"));
+        if values.is_empty() && !flag.default.is_empty() && has_default {
             values.push(flag.default_value().to_owned());
         }
         let refused = |why: String| named(&self.name(flag.long), why);
