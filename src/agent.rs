@@ -8,11 +8,11 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use ureq::http::Uri;
 use ureq::http::uri::Scheme;
+use ureq::http::{Response, Uri};
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
-use ureq::{Agent, Proxy, ProxyProtocol};
+use ureq::{Agent, Body, Proxy, ProxyProtocol};
 
 use crate::config::CERT_FILE;
 use crate::sync::{Finally, lock, start, wait_while};
@@ -203,20 +203,20 @@ impl Resolver for Lookups {
     }
 }
 
-/// The status that a server of this machine answers a GET with, for this key, which may be empty.
+/// The response to a GET. `here` is the key, which may be empty, of a server on this machine, which no proxy leads to.
 ///
 /// # Errors
 /// Why there is none within `time`: the predicate of a sentence about the server.
-pub(crate) fn status(url: &str, key: &str, time: Duration) -> Result<u16, String> {
-    let config = config("the address", url)?
-        .timeout_global(Some(time))
-        .proxy(None)
-        .build();
-    let agent = Agent::with_parts(config, DefaultConnector::new(), Lookups::new());
-    match agent.get(url).header(KEY_HEADER, key).call() {
-        Ok(response) => Ok(response.status().as_u16()),
-        Err(error) => Err(reason(error, time)),
-    }
+pub(crate) fn get(url: &str, here: Option<&str>, time: Duration) -> Result<Response<Body>, String> {
+    let config = config("the address", url)?.timeout_global(Some(time));
+    let agent = |config: AgentBuilder| {
+        Agent::with_parts(config.build(), DefaultConnector::new(), Lookups::new()).get(url)
+    };
+    let request = match here {
+        Some(key) => agent(config.proxy(None)).header(KEY_HEADER, key),
+        None => agent(config),
+    };
+    request.call().map_err(|error| reason(error, time))
 }
 
 /// Why there was no whole answer within `time`: the predicate of a sentence about the server. Never with a part of the

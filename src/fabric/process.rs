@@ -93,7 +93,8 @@ impl Running {
     /// Whether Fabric comes up and requires its key, which only this process knows.
     fn comes_up(&self, begun: Instant, wait: &dyn CallObserver) -> Result<bool, Error> {
         let url = format!("{}/patterns/names", self.url);
-        let refuses = |key| agent::status(&url, key, ANSWER) == Ok(401);
+        let reply = |key| agent::get(&url, Some(key), ANSWER);
+        let refuses = |key| reply(key).is_ok_and(|reply| reply.status() == 401);
         while self.lives() && begun.elapsed() < START {
             wait.still_waiting()?;
             if refuses("wrong") {

@@ -67,7 +67,8 @@ pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
 
 /// Requests `/healthz` and waits for a status of 200.
 fn ask(address: SocketAddr, within: Duration) -> Result<(), String> {
-    match agent::status(&format!("http://{address}/healthz"), "", within)? {
+    let reply = agent::get(&format!("http://{address}/healthz"), Some(""), within)?;
+    match reply.status().as_u16() {
         200 => Ok(()),
         other => Err(format!("answers with HTTP {other}")),
     }

@@ -7,7 +7,7 @@ use super::meta::{Meta, VERSION};
 use super::node::Node;
 
 /// The error for a request whose id is in use.
-pub(crate) const ID_IN_USE: &str =
+const ID_IN_USE: &str =
     "This id is in use by a request that has no answer yet: give every request an id of its own.";
 
 /// A decoded line or body, and its era.

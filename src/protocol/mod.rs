@@ -17,7 +17,7 @@ mod session;
 mod writer;
 
 pub(crate) use answer::{Answer, Refusal, ResultWriter, error_object, server_info, stored};
-pub(crate) use inbound::{ID_IN_USE, Inbound};
+pub(crate) use inbound::Inbound;
 pub(crate) use jsonrpc::Id;
 pub(crate) use meta::{Meta, RequestContext, RequestHeaders, TASKS, mirrors, without_handshake};
 pub(crate) use node::{Node, Params, VALUE};

@@ -11,32 +11,32 @@
 //! In scope: the session, ids that wait, cancelling, the end. Not in scope: what messages mean, beyond their era. A message
 //! is sent once: a run costs money. A batch is one request, which is answered by one array.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use ureq::http::{self, Response};
+use ureq::http::{self, HeaderValue, Response};
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, AsSendBody, Body, Timeout};
+use ureq::{Agent, AsSendBody, Body};
 
-use crate::account::{Accounts, Reservation, Resource};
+use crate::account::{Accounts, Resource};
 use crate::agent::{self, Lookups};
 use crate::config::{Connect, SSE_COMMENT};
 use crate::encoding::{base64, json::decode};
-use crate::error::{Error, Kind};
+use crate::fabric::{CallObserver, Cause, Error, Interruptible, Kind, Observer, failure, watch};
+use crate::http::JSON;
 use crate::protocol::inbound::cancelled;
-use crate::protocol::jsonrpc::{self, INVALID_REQUEST, Message};
-use crate::protocol::{ID_IN_USE, Id, Inbound, Refusal, SESSION_HEADER, VERSION_HEADER, mirrors};
+use crate::protocol::jsonrpc::{self, Message};
+use crate::protocol::{Answer, Id, Inbound, Refusal, SESSION_HEADER, VERSION_HEADER, mirrors};
 use crate::server::refuse;
 use crate::sync::lock;
 use crate::text::shown;
 use crate::tools::Peer;
+use crate::transport::inflight::{Cancel, Inflight};
 use crate::transport::start;
 use crate::transport::stdio::{BUFFER, STDIO_DRAIN, Writer, read_lines};
 
-/// An answer is read in pieces of at most this many bytes.
-const PIECE: u64 = 16 << 10;
 /// Requests at once, each with a thread and a connection; as many subscriptions. Further ones are refused and do not wait:
 /// the reader would wait with them, and then could not read the cancellation that makes room.
 const MAX_PENDING: usize = 64;
@@ -53,11 +53,6 @@ const LEAVING: Duration = Duration::from_secs(2);
 const SILENCE: Duration = SSE_COMMENT.saturating_mul(6);
 /// Longest message whose values are looked at, in bytes.
 const MAX_SMALL: usize = 64 << 10;
-/// How much of the server's own words an error quotes, in characters.
-const QUOTED: usize = 500;
-
-const JSON: &str = "application/json";
-const STREAM: &str = "text/event-stream";
 
 /// What `--check` sends.
 const INITIALIZE: &[u8] =
@@ -89,92 +84,71 @@ const FULL: &str = "This request was not sent: 64 others are waiting for their a
 
 /// The headers that not every request has.
 type Headers = Vec<(&'static str, String)>;
-type Reply = Result<Response<Body>, ureq::Error>;
 
 /// Opens a session and ends it, and says how that went.
 ///
 /// # Errors
 /// Why the server cannot be used, and what to do.
 pub(crate) fn check(settings: &Connect) -> Result<String, String> {
-    let relay = Relay::new(settings, |_| nobody())?;
+    let relay = Relay::new(settings, |_| Arc::new(Writer::new(io::sink(), || ())))?;
     let (begun, id) = (Instant::now(), Id::Number(1.into()));
-    let request = relay.request(vec![id], Headers::new(), Some(OPENING));
-    let mut opened = relay.exchange(&request, INITIALIZE);
+    let request = Arc::new(RelayedRequest {
+        needs: Resource::CallThreads,
+        calls: vec![(id, Cancel::default())],
+        headers: Headers::new(),
+        limit: Some(OPENING),
+    });
+    let mut opened = relay.exchange(&request, INITIALIZE).map(drop);
     if opened.is_ok() && lock(&relay.session).is_empty() {
-        opened = Err(relay.refused(200, false, ""));
+        opened = Err(relay.refused(200, false, false, ""));
     }
     relay.leave();
-    let token = match settings.token {
-        Some(_) => "accepts the token",
-        None => "asks for no token",
-    };
+    let token = settings.token.as_ref();
+    let token = token.map_or("asks for no token", |_| "accepts the token");
     let (url, time) = (&settings.url, begun.elapsed().as_millis());
     let report = format!("The server at {url} answers in {time} ms, and {token}.\n");
     opened.map(|()| report).map_err(|error| error.detail)
 }
 
 /// Whether the server at this URL has callers sign in at an OAuth issuer, as its answer to one without a token says.
-pub(crate) fn asks_for_oauth(settings: &Connect) -> bool {
-    let Ok(relay) = Relay::new(settings, |_| nobody()) else {
-        return false;
-    };
-    let request = relay.request(vec![], Headers::new(), Some(LEAVING));
-    relay.send("GET", &request, ()).is_ok_and(|reply| {
+pub(crate) fn asks_for_oauth(url: &str) -> bool {
+    agent::get(url, None, LEAVING).is_ok_and(|reply| {
         let mut challenges = reply.headers().get_all("WWW-Authenticate").iter();
         challenges.any(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
     })
 }
 
-/// A client that everything is dropped for.
-fn nobody() -> Arc<Writer> {
-    Arc::new(Writer::new(io::sink(), || ()))
-}
-
 /// The two sides.
 pub(crate) struct Relay {
     settings: Connect,
-    config: ureq::config::Config,
-    lookups: Lookups,
+    /// Opens a connection for each message: an idle one may be closing, and a request that is lost in it must not be
+    /// sent again.
+    agent: Agent,
     /// The headers of every message in the session; without one, none.
     session: Mutex<Headers>,
     /// Hands out places and [`MAX_HELD`].
     accounts: Accounts,
     client: Arc<dyn Peer>,
-    pending: Mutex<Vec<Arc<PendingRequest>>>,
+    inflight: Inflight,
 }
 
-/// What goes to the server: a line, until the server has said all about it.
-struct PendingRequest {
-    /// The ids of all that needs an answer.
-    ids: Vec<Id>,
-    /// Those that are neither answered nor cancelled. Once there are none, nothing more is written.
-    waiting: Mutex<Vec<Id>>,
+/// A line that needs an answer.
+struct RelayedRequest {
+    /// What it takes one of while it lasts.
+    needs: Resource,
+    /// The id of each part that needs one.
+    calls: Vec<(Id, Cancel)>,
     headers: Headers,
-    /// Longest time for it and for all of its reply.
+    /// Longest time for `initialize` and all of its reply; other requests have none.
     limit: Option<Duration>,
-    /// For this request alone, because only an agent as a whole can be interrupted. The connection is new: an idle one
-    /// may be closing, and a request that is lost in it must not be sent again.
-    agent: Agent,
 }
 
-impl PendingRequest {
-    /// Whether one of these ids is waiting, and all are its own. If so, none of them waits any more.
-    fn claim(&self, ids: &[&Id]) -> bool {
-        let mut waiting = lock(&self.waiting);
-        let before = waiting.len();
-        if ids.iter().all(|id| self.ids.contains(id)) {
-            waiting.retain(|id| !ids.contains(&id));
-        }
-        waiting.len() < before
-    }
-
-    fn is_over(&self) -> bool {
-        lock(&self.waiting).is_empty()
-    }
-
-    /// Is it of a session? Otherwise closing its response cancels it.
-    fn has_session(&self) -> bool {
-        self.headers.iter().any(|(name, _)| *name == SESSION_HEADER)
+impl CallObserver for RelayedRequest {
+    /// An error once all of its parts are cancelled. Then nothing more is written.
+    fn still_waiting(&self) -> Result<(), Error> {
+        let mut calls = self.calls.iter();
+        let is_wanted = calls.any(|(_, cancel)| !cancel.is_cancelled());
+        is_wanted.then_some(()).ok_or_else(Error::cancelled)
     }
 }
 
@@ -188,19 +162,19 @@ impl Relay {
         client: impl FnOnce(&Weak<Relay>) -> Arc<P>,
     ) -> Result<Arc<Relay>, String> {
         let config = agent::config("--connect", &settings.url)?
-            .accept(format!("{JSON}, {STREAM}"))
+            .accept("application/json, text/event-stream")
             .timeout_resolve(Some(OPENING))
             .timeout_connect(Some(OPENING))
             .timeout_per_write(Some(SILENCE))
             .timeout_per_read(Some(SILENCE));
+        let connector = Interruptible(DefaultConnector::new());
         Ok(Arc::new_cyclic(|relay| Relay {
             settings: settings.clone(),
-            config: config.build(),
-            lookups: Lookups::new(),
+            agent: Agent::with_parts(config.build(), connector, Lookups::new()),
             session: Mutex::default(),
             accounts: Accounts::alone(MAX_HELD),
             client: client(relay),
-            pending: Mutex::default(),
+            inflight: Inflight::default(),
         }))
     }
 
@@ -210,10 +184,9 @@ impl Relay {
     /// The errors of reading `input`, which count as its end.
     pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
         log::info!("passing messages on to {}", self.settings.url);
-        let input = BufReader::with_capacity(BUFFER, input);
         let read = read_lines(input, |line| match line {
             Ok(line) => self.pass_on(std::mem::take(line)),
-            Err((id, refusal)) => self.answer(id, refusal),
+            Err((id, refusal)) => self.answer(id.as_ref(), refusal),
         });
         self.accounts.wait_idle(STDIO_DRAIN);
         self.leave();
@@ -225,237 +198,202 @@ impl Relay {
         let headers = std::mem::take(&mut *lock(&self.session));
         if !headers.is_empty() {
             // If that fails, the server will forget it.
-            let _ = self.send("DELETE", &self.request(vec![], headers, Some(LEAVING)), ());
+            let _ = self.send("DELETE", &headers, Some(LEAVING), ());
         }
     }
 
     /// Passes on a line. Does not wait for an answer, but to `initialize` and notifications.
     pub(crate) fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
-        let inbound = Inbound::read(&line, false);
-        let ids = inbound.ids();
+        let mut inbound = Inbound::read(&line, false);
+        inbound.refuse_ids(|id| self.inflight.contains(id));
         match &inbound.messages[..] {
             [Err((id, code, reason))] if !inbound.is_batch => {
-                return self.answer(id.clone(), Refusal::new(*code, *reason));
+                return self.answer(id.as_ref(), Refusal::new(*code, *reason));
             }
             [Ok(Message::Notification { method, params })] => {
-                self.cancel(cancelled(method, params.as_ref()).as_ref());
+                cancelled(method, params.as_ref()).inspect(|id| self.inflight.cancel(id));
             }
             _ => {}
         }
-        if ids.is_empty() {
+        let begin = |id: Id| (id.clone(), self.inflight.begin(&id));
+        let request = Arc::new(RelayedRequest {
+            needs: match inbound.request() {
+                // A subscription may last as long as the client.
+                Some(one) if one.method == "subscriptions/listen" => Resource::Streams,
+                _ => Resource::CallThreads,
+            },
+            calls: inbound.ids().into_iter().map(begin).collect(),
+            headers: match inbound.request() {
+                _ if inbound.initialize => Headers::new(),
+                // Those that repeat parts of the request.
+                Some(request) if inbound.modern => mirrors(request)
+                    .filter_map(|(name, _, value)| Some((name, base64::to_header(value?).into())))
+                    .collect(),
+                _ => lock(&self.session).clone(),
+            },
+            limit: inbound.initialize.then_some(OPENING),
+        });
+        drop(inbound);
+        if request.calls.is_empty() {
             return self.tell(&line);
         }
-        let needs = match inbound.request() {
-            // A subscription may last as long as the client.
-            Some(one) if one.method == "subscriptions/listen" => Resource::Streams,
-            _ => Resource::CallThreads,
-        };
-        let limit = inbound.initialize.then_some(OPENING);
-        let request = Arc::new(self.request(ids, self.headers(&inbound), limit));
-        drop(inbound);
-        let (relay, sent) = (self.clone(), request.clone());
-        let begun = self.admit(&request, needs, line.len()).and_then(|held| {
-            let work = move || {
-                let done = relay.exchange(&sent, &line);
-                relay.end(&sent, done.err().unwrap_or_else(Error::cancelled).into());
-                drop((line, held));
-            };
-            if limit.is_none() {
-                return Ok(start(Box::new(work))?);
-            }
-            work();
-            Ok(())
-        });
-        if let Err(refusal) = begun {
-            self.end(&request, refusal);
-        }
-    }
-
-    /// The headers of the session, or those that repeat parts of a modern request.
-    fn headers(&self, inbound: &Inbound<'_>) -> Headers {
-        match inbound.request() {
-            _ if inbound.initialize => Headers::new(),
-            Some(request) if inbound.modern => mirrors(request)
-                .filter_map(|(name, _, value)| Some((name, base64::to_header(value?).into())))
-                .collect(),
-            _ => lock(&self.session).clone(),
-        }
-    }
-
-    fn request(&self, ids: Vec<Id>, headers: Headers, limit: Option<Duration>) -> PendingRequest {
-        let (config, lookups) = (self.config.clone(), self.lookups.clone());
-        PendingRequest {
-            ids: ids.clone(),
-            waiting: Mutex::new(ids),
-            headers,
-            limit,
-            agent: Agent::with_parts(config, DefaultConnector::new(), lookups),
-        }
-    }
-
-    /// Accepts a request of this many bytes, unless one of its ids is in use or there is too much already. Returns what
-    /// the request holds.
-    fn admit(
-        &self,
-        new: &Arc<PendingRequest>,
-        what: Resource,
-        size: usize,
-    ) -> Result<[Reservation; 2], Refusal> {
-        let mut pending = lock(&self.pending);
-        let is_new = |id: &Id| *id != Id::Null && new.ids.contains(id);
-        let has_one = |other: &Arc<PendingRequest>| lock(&other.waiting).iter().any(is_new);
-        if pending.iter().any(has_one) {
-            return Err(Refusal::new(INVALID_REQUEST, ID_IN_USE));
-        }
         let account = self.accounts.of("");
-        match (account.take(what, 1), account.take(Resource::Memory, size)) {
-            (Ok(one), Ok(memory)) if account.held(what) <= MAX_PENDING => {
-                pending.push(new.clone());
-                Ok([one, memory])
-            }
-            _ => Err(Error::new(Kind::TooManyRequests, FULL).into()),
+        let held = account.take(Resource::Memory, line.len()).ok();
+        let held = held.zip(account.take(request.needs, 1).ok());
+        if held.is_none() || account.held(request.needs) > MAX_PENDING {
+            return self.end(&request, Err(Error::new(Kind::TooManyRequests, FULL)));
         }
-    }
-
-    /// Makes sure that nothing more is written for the request with this id. Of a batch, only what also answers other
-    /// requests is still written.
-    fn cancel(&self, id: Option<&Id>) {
-        for request in lock(&self.pending).iter() {
-            if request.claim(id.as_slice()) && request.is_over() && !request.has_session() {
-                request.agent.clone().shutdown();
-            }
+        let (relay, sent) = (self.clone(), request.clone());
+        let work = move || {
+            relay.end(&sent, relay.exchange(&sent, &line));
+            drop((line, held));
+        };
+        if request.limit.is_some() {
+            work();
+        } else if let Err(error) = start(Box::new(work)) {
+            self.end(&request, Err(error));
         }
     }
 
     /// Passes on a notification. Without a session it is dropped, because a stateless server has no use for it.
     fn tell(&self, notification: &[u8]) {
-        let request = self.request(vec![], lock(&self.session).clone(), Some(TELLING));
-        if !request.headers.is_empty()
-            && let Err(error) = self.send("POST", &request, notification)
+        let headers = lock(&self.session).clone();
+        if !headers.is_empty()
+            && let Err(error) = self.send("POST", &headers, Some(TELLING), notification)
         {
             log::warn!("a notification was not passed on: {error}");
         }
     }
 
-    /// Sends a request, and passes on the messages of the reply until all is answered or cancelled.
+    /// Sends a request, and passes on the messages of the reply until the answer, which is returned.
     ///
     /// # Errors
-    /// Why not all is.
-    fn exchange(&self, request: &PendingRequest, line: &[u8]) -> Result<(), Error> {
-        if request.is_over() {
-            return Ok(());
-        }
-        let reply = self.send("POST", request, line);
+    /// Why there is none.
+    fn exchange(&self, request: &Arc<RelayedRequest>, line: &[u8]) -> Result<Answer, Error> {
+        request.still_waiting()?;
+        let mut headers = request.headers.iter();
+        let has_session = headers.any(|(name, _)| *name == SESSION_HEADER);
+        // Without a session, closing the response cancels the request. What may be silent for hours does not wake up ten
+        // times a second for that: the server's next comment does it.
+        let is_watched = !has_session && request.needs != Resource::Streams;
+        let _watch = is_watched.then(|| watch(&(request.clone() as Observer)));
+        let reply = self.send("POST", &request.headers, request.limit, line);
         let reply = reply.map_err(|error| self.failed(error, false))?;
-        if request.is_over() {
+        request.still_waiting().inspect_err(|_| {
             // The cancellation of the request may have overtaken it, on another connection.
-            for id in &request.ids {
+            for (id, _) in &request.calls {
                 let params = json!({ "requestId": id });
                 self.tell(&jsonrpc::notification("notifications/cancelled", &params));
             }
-            return Ok(());
-        }
-        let status = reply.status().as_u16();
-        let session = reply.headers().get(SESSION_HEADER);
-        let session = session.map(|id| id.to_str().unwrap_or_default().to_owned());
-        let media = reply.body().mime_type().unwrap_or_default().trim();
-        let (is_stream, mut said) = (media.eq_ignore_ascii_case(STREAM), Value::Null);
+        })?;
+        let (head, body) = reply.into_parts();
+        let status = head.status.as_u16();
+        let media = body.mime_type().unwrap_or_default().trim();
+        let is_stream = media.eq_ignore_ascii_case("text/event-stream");
         // JSON may be laid out over several lines. It never has a NUL.
         let end = if is_stream { b'\n' } else { 0 };
-        let is_lost = status == 404 && request.has_session();
-        let body = reply.into_body().into_with_config().limit(u64::MAX);
-        let mut input = BufReader::new(body.reader());
-        while let Some((mut line, _held)) = self.next(&mut input, end)? {
-            line.retain(|byte| !matches!(byte, b'\n' | b'\r'));
-            // In a stream the other lines are comments, and the ends of events.
-            let text = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&line);
-            let message = text.strip_prefix(b"data:").unwrap_or(text).trim_ascii();
-            let small = Some(message).filter(|message| message.len() <= MAX_SMALL);
+        let (is_lost, mut said) = (status == 404 && has_session, Value::Null);
+        let mut input = BufReader::new(body.into_reader());
+        while let Some(mut message) = self.next(&mut input, end)? {
+            let small = Some(&*message.body).filter(|body| body.len() <= MAX_SMALL);
             said = small.and_then(decode).unwrap_or_default();
-            let inbound = Inbound::read(message, false);
+            let inbound = Inbound::read(&message.body, false);
             let answered = inbound.answered();
-            if !is_lost && request.claim(&answered) {
-                let opened = session.as_deref().filter(|_| request.limit.is_some());
-                let opened = opened.map(|id| self.enter(id, &said, message));
-                self.client
-                    .notify(opened.as_deref().unwrap_or(message), &|| true);
-            } else if answered.is_empty() && !inbound.is_invalid() {
-                self.client.notify(message, &|| !request.is_over());
+            let is_own = |id: &&Id| request.calls.iter().any(|(own, _)| own == *id);
+            let is_met = |(id, no): &(Id, Cancel)| no.is_cancelled() || answered.contains(&id);
+            if answered.is_empty() {
+                let is_wanted = || !inbound.is_invalid() && request.still_waiting().is_ok();
+                self.client.notify(&message.body, &is_wanted);
+            } else if !is_lost && answered.iter().all(is_own) && request.calls.iter().all(is_met) {
+                let session = head.headers.get(SESSION_HEADER);
+                if let (Some(id), Some(_)) = (session, request.limit) {
+                    message.body = self.enter(id, &said, &message.body);
+                }
+                return Ok(message);
             }
-            if request.is_over() {
-                return Ok(());
-            }
+            request.still_waiting()?;
         }
         let said = said["error"]["message"].as_str().unwrap_or_default();
-        Err(match is_stream && status == 200 {
-            true => self.failed(io::Error::from(ErrorKind::UnexpectedEof).into(), true),
-            false => self.refused(status, is_lost, said),
-        })
+        Err(self.refused(status, is_stream, is_lost, said))
     }
 
-    /// The next part of a reply, to this byte, and the memory it takes; `None` at the end.
-    fn next(
-        &self,
-        input: &mut impl BufRead,
-        end: u8,
-    ) -> Result<Option<(Vec<u8>, Reservation)>, Error> {
-        let (mut line, mut held) = (Vec::new(), self.accounts.of("").open(Resource::Memory));
+    /// The next message of a reply, to this byte, without what frames it; `None` at the end.
+    fn next(&self, input: &mut impl BufRead, end: u8) -> Result<Option<Answer>, Error> {
+        let (mut message, account) = (Answer::from(Vec::new()), self.accounts.of(""));
         let too_large = |_| Error::new(Kind::ResponseTooLarge, TOO_LARGE);
-        while !line.ends_with(&[end]) {
-            let piece = input.take(PIECE).read_until(end, &mut line);
+        while !message.body.ends_with(&[end]) {
+            let piece = input.take(BUFFER as u64).read_until(end, &mut message.body);
             match piece.map_err(|error| self.failed(error.into(), true))? {
+                0 if message.body.is_empty() => return Ok(None),
                 0 => break,
-                more => held.grow(more).map_err(too_large)?,
+                _ => message.charge(&account).map_err(too_large)?,
             }
         }
-        Ok(Some((line, held)).filter(|(line, _)| !line.is_empty()))
+        let line = &mut message.body;
+        line.retain(|byte| !matches!(byte, b'\n' | b'\r'));
+        // In a stream the other lines are comments, and the ends of events.
+        let text = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+        let text = text.strip_prefix(b"data:").unwrap_or(text);
+        line.drain(..line.len() - text.trim_ascii_start().len());
+        Ok(Some(message))
     }
 
     /// Begins the session with this id that an answer to `initialize` opens, in the place of another. Returns the answer
     /// without the offer to tell of changed lists: that needs a stream beside the requests, and there is none.
-    fn enter(&self, id: &str, said: &Value, answer: &[u8]) -> Vec<u8> {
+    fn enter(&self, id: &HeaderValue, said: &Value, answer: &[u8]) -> Vec<u8> {
         if let Some(version) = said["result"]["protocolVersion"].as_str() {
             self.leave();
-            let version = (VERSION_HEADER, version.to_owned());
-            *lock(&self.session) = vec![(SESSION_HEADER, id.to_owned()), version];
+            let session = (SESSION_HEADER, id.to_str().unwrap_or_default().to_owned());
+            *lock(&self.session) = vec![session, (VERSION_HEADER, version.to_owned())];
         }
         let answer = String::from_utf8_lossy(answer);
         let answer = answer.replace(r#""listChanged":true"#, r#""listChanged":false"#);
         answer.into()
     }
 
-    /// Ends a request. What has no answer gets this one.
-    fn end(&self, request: &Arc<PendingRequest>, refusal: Refusal) {
-        lock(&self.pending).retain(|other| !Arc::ptr_eq(other, request));
-        let unanswered = std::mem::take(&mut *lock(&request.waiting));
-        for id in unanswered {
-            self.answer(Some(id), refusal.clone());
+    /// Ends a request with its answer, or answers each part of it ourselves.
+    fn end(&self, request: &RelayedRequest, done: Result<Answer, Error>) {
+        let calls = request.calls.iter();
+        let wanted = calls.filter(|(id, cancel)| self.inflight.finish(id, cancel));
+        let wanted: Vec<&Id> = wanted.map(|(id, _)| id).collect();
+        match done {
+            Ok(answer) => self.client.notify(&answer.body, &|| !wanted.is_empty()),
+            Err(error) => {
+                let refuse = |id| self.answer(Some(id), error.clone().into());
+                wanted.into_iter().for_each(refuse);
+            }
         }
     }
 
     /// Answers ourselves.
-    fn answer(&self, id: Option<Id>, refusal: Refusal) {
-        let id = id.unwrap_or(Id::Null);
-        self.client.answer(refuse(refusal, Some(&id), false));
+    fn answer(&self, id: Option<&Id>, refusal: Refusal) {
+        let answer = refuse(refusal, id.or(Some(&Id::Null)), false);
+        self.client.answer(answer);
     }
 
     /// Sends something to the server, once.
-    fn send(&self, method: &str, request: &PendingRequest, body: impl AsSendBody) -> Reply {
+    fn send(
+        &self,
+        method: &str,
+        headers: &Headers,
+        limit: Option<Duration>,
+        body: impl AsSendBody,
+    ) -> Result<Response<Body>, ureq::Error> {
         let token = self.settings.token.as_ref();
         let token = token.map(|token| ("Authorization", format!("Bearer {}", token.expose())));
         let head = http::Request::builder().method(method);
-        let mut head = head.uri(&self.settings.url).header("Content-Type", JSON);
-        for (name, value) in request.headers.iter().chain(&token) {
+        let mut head = head.uri(&self.settings.url).header(JSON.0, JSON.1);
+        for (name, value) in headers.iter().chain(&token) {
             head = head.header(*name, value);
         }
-        let sent = request.agent.configure_request(head.body(body)?);
-        let sent = sent.timeout_global(request.limit).build();
-        request.agent.run(sent)
+        let sent = self.agent.configure_request(head.body(body)?);
+        self.agent.run(sent.timeout_global(limit).build())
     }
 
     /// The error for a reply with this status that does not answer all. `said` are the server's words.
-    fn refused(&self, status: u16, is_lost: bool, said: &str) -> Error {
+    fn refused(&self, status: u16, is_stream: bool, is_lost: bool, said: &str) -> Error {
         let (kind, words) = match status {
+            200 if is_stream => (Kind::StreamInterrupted, CUT),
             401 => (Kind::Forbidden, TOKEN),
             403 => (Kind::Forbidden, "refuses this."),
             400 | 413 if !said.is_empty() => (Kind::ApiError, "refuses this."),
@@ -466,27 +404,20 @@ impl Relay {
         };
         let mut words = format!("HTTP {status}: the server at {} {words}", self.settings.url);
         if !said.is_empty() {
-            words += &format!(" It says: {}", shown(said, QUOTED));
+            words += &format!(" It says: {}", shown(said, 500));
         }
         Error::new(kind, words)
     }
 
     /// The error for no reply, or for a part of one.
     fn failed(&self, error: ureq::Error, has_begun: bool) -> Error {
-        use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-        use Timeout::{Connect, Global, Resolve};
-        let is_cut = match &error {
-            ureq::Error::Timeout(late) => !matches!(late, Connect | Resolve | Global),
-            ureq::Error::Io(error) if !has_begun => matches!(
-                error.kind(),
-                BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
-            ),
-            _ => has_begun,
-        };
+        let (cause, _) = failure(&error, has_begun, false, false, true);
         let why = agent::reason(error, OPENING);
-        let (kind, words) = match is_cut {
-            true => (Kind::StreamInterrupted, CUT.to_owned()),
-            false => (Kind::ApiUnavailable, format!("{why}. {UNREACHED}")),
+        let (kind, words) = match cause {
+            Cause::Closed | Cause::BrokeOff | Cause::RunSilent | Cause::Unread => {
+                (Kind::StreamInterrupted, CUT.to_owned())
+            }
+            _ => (Kind::ApiUnavailable, format!("{why}. {UNREACHED}")),
         };
         Error::new(kind, format!("The server at {} {words}", self.settings.url))
     }

@@ -58,7 +58,6 @@ impl Stdio {
         let pipe = &self.0;
         let accounts = &pipe.server.backend.accounts;
         let caller = Arc::new(Caller::open(Identity::Local, accounts));
-        let input = BufReader::with_capacity(BUFFER, input);
         let read = read_lines(input, |line| {
             let action = match line {
                 Ok(line) => pipe.read(line, &caller),
@@ -112,9 +111,10 @@ pub(crate) fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
 /// # Errors
 /// Those of reading.
 pub(crate) fn read_lines(
-    mut input: impl BufRead,
+    input: impl Read,
     mut take: impl FnMut(Result<&mut Vec<u8>, (Option<Id>, Refusal)>),
 ) -> io::Result<()> {
+    let mut input = BufReader::with_capacity(BUFFER, input);
     let (mut line, limit) = (Vec::new(), MAX_MESSAGE as u64 + 2);
     while input.by_ref().take(limit).read_until(b'\n', &mut line)? > 0 {
         let is_over = line.pop_if(|byte| *byte == b'\n').is_some();

@@ -19,7 +19,7 @@ const LAST_LOOK: Duration = Duration::from_millis(1);
 
 /// ureq's connections, with interruptible reads.
 #[derive(Debug)]
-pub(super) struct Interruptible<T>(pub(super) T);
+pub(crate) struct Interruptible<T>(pub(crate) T);
 
 impl<C: Connector> Connector for Interruptible<C> {
     type Out = Interruptible<Box<dyn Transport>>;
@@ -92,10 +92,10 @@ fn ask(wait: &Observer) -> Result<(), ureq::Error> {
 }
 
 /// Until it is dropped, which must be on the same thread, reads on this thread ask an [`Observer`].
-pub(super) type WaitScope = Finally<fn()>;
+pub(crate) type WaitScope = Finally<fn()>;
 
 /// Sets the observer for the waits of this thread, which has one at a time.
-pub(super) fn watch(wait: &Observer) -> WaitScope {
+pub(crate) fn watch(wait: &Observer) -> WaitScope {
     WAITING.set(Some((Arc::clone(wait), Instant::now())));
     Finally(|| WAITING.set(None))
 }
