@@ -71,7 +71,11 @@ impl<'m> Meta<'m> {
         self.get(VERSION).and_then(Node::text)
     }
 
-    fn progress_token(self) -> Result<Option<Id>, Refusal> {
+    /// The progress token, if there is one.
+    ///
+    /// # Errors
+    /// -32602 for anything that cannot be one.
+    pub(crate) fn progress_token(self) -> Result<Option<Id>, Refusal> {
         let wrong = "\"progressToken\" must be a string of at most 1024 bytes or a 64-bit integer.";
         match self.get("progressToken") {
             None | Some(Node::Null) => Ok(None),
@@ -120,23 +124,6 @@ impl<'m> Meta<'m> {
             }),
             known => Err(unsupported(version, known.is_some())),
         }
-    }
-
-    /// The context of a legacy request on a connection of `revision` that has set this level.
-    ///
-    /// # Errors
-    /// -32602 for an invalid progress token.
-    pub(crate) fn legacy(
-        self,
-        revision: Revision,
-        level: Option<Level>,
-    ) -> Result<RequestContext, Refusal> {
-        Ok(RequestContext {
-            revision,
-            level,
-            progress_token: self.progress_token()?,
-            tasks: false,
-        })
     }
 }
 

@@ -245,7 +245,12 @@ impl Receiver<'_, '_> {
                 "No version is agreed on yet: send initialize first, or {without}"
             ))
         })?;
-        meta.legacy(revision, *lock(&self.session.level))
+        Ok(RequestContext {
+            revision,
+            level: *lock(&self.session.level),
+            progress_token: meta.progress_token()?,
+            tasks: false,
+        })
     }
 
     fn refuse(&self, refusal: Refusal, id: Option<&Id>) -> Action {

@@ -278,7 +278,7 @@ impl OAuth {
             while let Some((known, token)) = next() {
                 let _asking = lock(&known.asking);
                 if lock(&known.last).due <= self.clock.steady() {
-                    self.introspected(&known, token.expose());
+                    self.introspect(&known, token.expose());
                 }
             }
         };
@@ -318,36 +318,31 @@ impl OAuth {
         if self.clock.steady() >= lock(&known.last).until {
             let place = || account.wait_for(Resource::Calls, &mut || !left().is_zero());
             let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
-            self.introspected(&known, token);
+            self.introspect(&known, token);
         }
         drop(asking);
         Ok(known)
     }
 
-    /// Asks the issuer about a token.
-    fn introspected(&self, known: &Known, token: &str) {
-        let (until, verdict) = self.introspect(token);
-        lock(&known.last).keep(until, verdict, self.clock.steady());
-    }
-
-    /// The issuer's answer about a token, and until when it counts.
-    fn introspect(&self, token: &str) -> (Duration, Verdict) {
+    /// Asks the issuer about a token, and keeps its answer.
+    fn introspect(&self, known: &Known, token: &str) {
         let asked = self.clock.steady();
-        let endpoint = match self.endpoint() {
-            Ok(endpoint) => endpoint,
-            Err(wait) => return (asked, Err(AccessError::Unavailable(wait))),
-        };
-        let said = self.question(&endpoint, token);
+        let judged = |said: Value| judge(&said, &self.settings, asked, self.date());
+        let endpoint = self.endpoint();
+        let said = endpoint.map(|endpoint| self.question(&endpoint, token).map(judged));
         let now = self.clock.steady();
-        match said.map(|said| judge(&said, &self.settings, asked, self.date())) {
-            Ok(Ok(grant)) => (asked + GRANT_HOLDS, Ok(grant)),
-            Ok(Err(refusal)) => (now + REFUSAL_HOLDS, Err(refusal)),
-            Err(why) => {
+        let (until, verdict) = match said {
+            Ok(Ok(Ok(grant))) => (asked + GRANT_HOLDS, Ok(grant)),
+            Ok(Ok(Err(refusal))) => (now + REFUSAL_HOLDS, Err(refusal)),
+            Ok(Err(why)) => {
                 let wait = FAILURE_HOLDS.max(now.saturating_sub(asked));
                 self.warn(&format!("{why}; {UNAVAILABLE}"));
                 (now + wait, Err(AccessError::Unavailable(wait)))
             }
-        }
+            // When to try again is the same for all tokens, and known already.
+            Err(wait) => (asked, Err(AccessError::Unavailable(wait))),
+        };
+        lock(&known.last).keep(until, verdict, now);
     }
 
     /// Logs a failure of the issuer, the same once a minute.
