@@ -62,15 +62,12 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
         // This tool leads to the others, so clients that load tools only on demand should always show it.
         meta["anthropic/alwaysLoad"] = json!(true);
     }
-    let is_only_dry = policy.read_only && tool.is_run();
-    let only_dry = match is_only_dry {
+    let only_dry = match policy.read_only && tool.is_run() {
         true => " Here only with dry_run.",
         false => "",
     };
     let description = json!([tool.description, only_dry].concat());
     let execution = json!({ "taskSupport": "optional" });
-    // Only runs take long enough.
-    let may_be_task = tasks && tool.is_run() && !is_only_dry;
     let has_annotations = revision.knows(Feature::ToolAnnotations);
     let has_structure = policy.has_structure(revision);
     let knows = |feature| revision.knows(feature);
@@ -79,7 +76,11 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
         (knows(Feature::ItemMeta), "_meta", meta.to_string()),
         (has_annotations, "annotations", annotations.to_string()),
         (true, "description", description.to_string()),
-        (may_be_task, "execution", execution.to_string()),
+        (
+            tasks && may_be_task(tool, policy),
+            "execution",
+            execution.to_string(),
+        ),
         (true, "inputSchema", tool.input_schema(policy)),
         (true, "name", json!(tool.name).to_string()),
         (has_structure, "outputSchema", tool.output_schema()),
@@ -88,6 +89,11 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
     let members = members.into_iter().filter(|(is_known, ..)| *is_known);
     let members = members.map(|(_, name, json)| format!("\"{name}\":{json}"));
     format!("{{{}}}", Vec::from_iter(members).join(","))
+}
+
+/// Can a call be a task? Only runs take long enough.
+fn may_be_task(tool: &Tool, policy: &Policy) -> bool {
+    tool.is_run() && !policy.read_only
 }
 
 /// Reads `tools/call`: finds the tool and checks the arguments.
@@ -112,7 +118,7 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     };
     let (backend, revision) = (&server.backend, request.context().revision);
     let is_task = params.get("task").is_some() && tasks::are_asked_for(backend, revision);
-    if is_task && !tool.is_run() {
+    if is_task && !may_be_task(tool, &backend.policy) {
         let detail = format!("{name} cannot be a task: call it without params.task.");
         return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
     }

@@ -51,7 +51,7 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let run = json!({"pattern_name": "summarize", "input_text": "x"});
         let task = json!({"name": RUN, "arguments": run, "task": {}});
         let answer = client.ask("tools/call", task);
-        assert_eq!(answer["error"]["code"], -32602, "no task: {answer}");
+        assert_eq!(answer["error"]["code"], -32601, "no task: {answer}");
         let mut client = transports::open(wire, Era::MODERN, program, None);
         let list = client.ask("tools/list", knowing(json!({})))["result"]["tools"].take();
         let mut tools = list.as_array().unwrap().iter();
