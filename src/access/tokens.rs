@@ -322,7 +322,12 @@ impl Allowance {
     /// Adds a word KEY=VALUE of a line. A word without an = may be a token on a line of the wrong form.
     fn add(&mut self, word: &str) -> Result<(), &'static str> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
-        let number = value.parse::<u64>().ok().filter(|number| *number > 0);
+        // `parse` alone accepts a plus sign.
+        let number = value
+            .parse::<u64>()
+            .ok()
+            .filter(|_| !value.starts_with('+'));
+        let number = number.filter(|number| *number > 0);
         let few = number.and_then(|number| u32::try_from(number).ok());
         let is_day = value.len() == 10 && time::parse(value).is_some();
         let is_whole =
@@ -846,6 +851,7 @@ mod tests {
             (format!("a run {A} models=a*b"), KEYS),
             (format!("a run {A} models=x models=y"), KEYS),
             (format!("a run {A} runs-per-minute=0"), KEYS),
+            (format!("a run {A} runs-per-minute=+5"), KEYS),
             (format!("a run {A} runs-per-minute=4294967296"), KEYS),
             (format!("a run {A} until=2099-01-01 until=2099-01-01"), KEYS),
             (format!("a run SHA256:{A}"), hex),

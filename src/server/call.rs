@@ -7,7 +7,7 @@ use std::time::Instant;
 use log::Level;
 
 use crate::account::{Reservation, Resource};
-use crate::fabric::{Error, no_room};
+use crate::fabric::{Error, Kind, no_room};
 use crate::logging::Line;
 use crate::os::random;
 use crate::protocol::{Answer, Feature, Id, Refusal, jsonrpc};
@@ -98,8 +98,10 @@ impl Call {
 impl CallHead {
     /// The answer of a call that could not run or did not finish: there was no free place, or a panic.
     pub(crate) fn fail(&self, error: Error) -> Answer {
-        // What is known to be wrong helps more.
-        let error = self.refused.clone().unwrap_or(error);
+        // What is known to be wrong helps more, but nobody who has cancelled the call.
+        let refused = self.refused.clone();
+        let refused = refused.filter(|_| error.kind != Kind::Cancelled);
+        let error = refused.unwrap_or(error);
         tools::report(self, None, &Err(error.clone().into()), None);
         self.refuse(error.into())
     }

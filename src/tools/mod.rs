@@ -122,7 +122,10 @@ impl Prepared {
                     }
                     (refused, _) => refused,
                 };
-                if let Some(error) = refusal {
+                if let Some(mut error) = refusal {
+                    if context.peer.stopped() {
+                        error = Error::cancelled();
+                    }
                     report(&context.head, None, &Err(error.clone().into()), None);
                     return Err(error.into());
                 }

@@ -77,6 +77,7 @@ fn a_cancelled_run_in_a_flood_ends() {
 fn any_call_to_fabric_can_be_cancelled() {
     let (fabric, mut client) = ready();
     let video = json!({"url": "https://youtu.be/abc-DEF_123"});
+    let wrong = json!({"pattern_name": "x", "temperature": 99});
     let calls = [
         ("fabric_list_models", "GET /models/names", json!({})),
         ("fabric_list_strategies", "GET /strategies", json!({})),
@@ -87,6 +88,7 @@ fn any_call_to_fabric_can_be_cancelled() {
             json!({"pattern_name": "ai"}),
         ),
         ("fabric_get_transcript", "POST /youtube/transcript", video),
+        ("fabric_run_pattern", "GET /patterns/names", wrong),
     ];
     for (tool, route, arguments) in calls {
         fabric.once(route, Reply::silence());
@@ -99,6 +101,11 @@ fn any_call_to_fabric_can_be_cancelled() {
         // A cancelled request is not tried again.
         assert_eq!(fabric.requests_of(route).len(), 1, "{route}");
     }
+    client.process.wait_stderr("tool=fabric_run_pattern ");
+    let said = client.stderr();
+    let (_, once) = said.split_once("tool=fabric_run_pattern ").unwrap();
+    let is_so = once.starts_with("ok=false error=cancelled") && !once.contains("tool=");
+    assert!(is_so, "{said}");
 }
 
 #[test]
