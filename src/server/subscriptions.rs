@@ -292,12 +292,12 @@ mod tests {
         }
     }
 
-    fn listen(resources: bool) -> SubscribeRequest {
+    fn listen() -> SubscribeRequest {
         SubscribeRequest {
             id: Id::Text("s".into()),
             revision: Revision::R2026_07_28,
             prompts: false,
-            resources,
+            resources: true,
             tasks: None,
         }
     }
@@ -314,20 +314,11 @@ mod tests {
     }
 
     #[test]
-    fn the_end_names_the_subscription() {
-        let end = String::from_utf8(listen(false).end().body).unwrap();
-        let start = r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#;
-        assert!(end.starts_with(start), "{end}");
-        let part = r#""io.modelcontextprotocol/subscriptionId":"s""#;
-        assert!(end.contains(part), "{end}");
-    }
-
-    #[test]
     fn subscribers_get_what_they_requested_until_they_leave() {
         let server = Server::without_fabric();
         let (all, account) = (&server.subscriptions, server.backend.accounts.of(""));
         let (modern, legacy) = (Arc::<Heard>::default(), Arc::<Heard>::default());
-        let first = listen(true).begin(&server, (&account, None), modern.clone());
+        let first = listen().begin(&server, (&account, None), modern.clone());
         let second = server.follow(&account, legacy.clone());
         all.lists_changed();
         drop(first);

@@ -201,9 +201,8 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_is_not() {
             assert_eq!(say(params), error(ID, -32602, words), "{params}");
         }
         let said = say(r#""name":"fabric_list_patterns","inputResponses":[]"#);
-        let words = "params.inputResponses must be an object.";
-        let is_refused = said == error(ID, -32602, words);
-        assert_eq!(is_refused, !revision.is_legacy(), "{said}");
+        let no_object = error(ID, -32602, "params.inputResponses must be an object.");
+        assert_eq!(said == no_object, !revision.is_legacy(), "{said}");
         // Calls. `task` is ignored in revisions without core tasks, null arguments count as none, and a token may
         // be 0 or "".
         for params in [

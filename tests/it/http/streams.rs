@@ -96,7 +96,7 @@ fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     let messages = std::iter::repeat_with(|| events.next_json());
     let is_end = |message: &serde_json::Value| message.get("id").is_some();
     let end = messages.into_iter().find(is_end).unwrap();
-    let members = json!({"id": "s", "result": {"resultType": "complete"}});
+    let members = json!({"id": "s", "result": {"resultType": "complete", "_meta": {key: "s"}}});
     includes(&end, members);
     assert!(events.next().unwrap().is_none());
     assert!(server.process.wait_exit(DEADLINE).success());
