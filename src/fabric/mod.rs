@@ -22,7 +22,7 @@ mod youtube;
 
 pub(crate) use cached::Cached;
 pub(crate) use catalog::{Catalog, Entry, Snapshot};
-pub(crate) use client::{BuiltInFabric, Client, Interruptible, failure, watch};
+pub(crate) use client::{BuiltInFabric, Client, Interruptible, cause_of, watch};
 pub(crate) use events::{Event, Usage};
 pub(crate) use listing::Names;
 pub(crate) use names::Name;

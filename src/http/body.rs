@@ -2,7 +2,7 @@
 //!
 //! In scope: limits on size, time and the memory of all bodies. Not in scope: what the body means.
 
-use std::io;
+use std::io::{self, BufRead, Read};
 use std::time::Instant;
 
 use super::Exchange;
@@ -12,7 +12,7 @@ use crate::account::{Account, QuotaExceeded, Reservation, Resource};
 use crate::config::{MAX_HEAD, MAX_MESSAGE};
 
 /// Longest chunk-size line, including extensions, in bytes.
-const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
+const HTTP_MAX_CHUNK_LINE: u64 = 1 << 10;
 
 /// Initial size of a body's buffer, in bytes; it doubles as data arrives.
 const FIRST_STEP: usize = 64 << 10;
@@ -76,19 +76,16 @@ impl Exchange<'_> {
 
 /// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
 fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<(), Rejection> {
-    let mut filled = body.bytes.len();
-    let end = filled + count;
-    while filled < end {
-        if filled == body.bytes.len() {
-            let step = (end - filled).min(filled.max(FIRST_STEP));
-            body.memory.grow(step).map_err(|QuotaExceeded| NO_MEMORY)?;
-            body.bytes.try_reserve(step).map_err(|_| NO_MEMORY)?;
-            body.bytes.resize(filled + step, 0);
+    let mut left = count;
+    while left > 0 {
+        let step = left.min(body.bytes.len().max(FIRST_STEP));
+        body.memory.grow(step).map_err(|QuotaExceeded| NO_MEMORY)?;
+        body.bytes.try_reserve(step).map_err(|_| NO_MEMORY)?;
+        let mut input = connection.take(step as u64);
+        if input.read_to_end(&mut body.bytes)? < step {
+            return Err(INCOMPLETE);
         }
-        match connection.read(&mut body.bytes[filled..])? {
-            0 => return Err(INCOMPLETE),
-            read => filled += read,
-        }
+        left -= step;
     }
     Ok(())
 }
@@ -120,24 +117,13 @@ fn read_chunks(connection: &mut Connection, body: &mut Body) -> Result<(), Rejec
 
 /// Reads a line, without its CR LF.
 fn line(connection: &mut Connection) -> Result<Vec<u8>, Rejection> {
-    loop {
-        let unread = connection.unread();
-        let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];
-        if let Some(end) = searched.iter().position(|&b| b == b'\n') {
-            let line = searched[..end].strip_suffix(b"\r").ok_or(MALFORMED)?;
-            if line.contains(&b'\r') {
-                return Err(MALFORMED);
-            }
-            let line = line.to_vec();
-            connection.consume(end + 1);
-            return Ok(line);
-        }
-        if searched.len() == HTTP_MAX_CHUNK_LINE {
-            return Err(MALFORMED);
-        }
-        if connection.fill()? == 0 {
-            return Err(INCOMPLETE);
-        }
+    let mut line = Vec::new();
+    let mut input = connection.take(HTTP_MAX_CHUNK_LINE);
+    input.read_until(b'\n', &mut line)?;
+    match line.strip_suffix(b"\r\n") {
+        Some(text) if !text.contains(&b'\r') => Ok(text.to_vec()),
+        None if input.limit() > 0 && !line.ends_with(b"\n") => Err(INCOMPLETE),
+        _ => Err(MALFORMED),
     }
 }
 

@@ -3,7 +3,7 @@
 //! In scope: RFC 9112's request line and header lines, and their meaning for framing and keep-alive. Anything ambiguous
 //! is rejected, because it allows request smuggling. Not in scope: the body (`body`).
 
-use std::io::ErrorKind;
+use std::io::{BufRead, ErrorKind};
 use std::ops::Range;
 use std::time::Instant;
 

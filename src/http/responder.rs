@@ -9,7 +9,7 @@
 //! length where there is no body to count. In scope: what the client accepts, the framing of bodies, events and chunks, keep-alives, detecting a disconnect. Not in
 //! scope: the content of events.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufRead, ErrorKind, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Instant;

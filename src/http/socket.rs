@@ -3,7 +3,7 @@
 //! In scope: the read buffer, socket timeouts, the lingering close, detecting a disconnect by a peek. Not in scope: the
 //! meaning of the bytes.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,14 +70,6 @@ impl Connection {
         &self.buffer[self.start..self.end]
     }
 
-    /// Consumes the first `count` bytes of [`Connection::unread`].
-    pub(super) fn consume(&mut self, count: usize) {
-        self.start += count;
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-    }
-
     /// Reads once into the buffer, which may grow to the limit of a head. 0 means end of stream; `TimedOut` means the
     /// deadline passed, as does `WouldBlock` on Unix.
     pub(super) fn fill(&mut self) -> io::Result<usize> {
@@ -92,18 +84,6 @@ impl Connection {
         }
         let count = read(&self.lease.0.socket, &mut self.buffer[self.end..])?;
         self.end += count;
-        Ok(count)
-    }
-
-    /// Reads once, what is buffered first.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.unread().len().min(into.len());
-        if count == 0 {
-            self.set_timeout()?;
-            return read(&self.slot().socket, into);
-        }
-        into[..count].copy_from_slice(&self.unread()[..count]);
-        self.consume(count);
         Ok(count)
     }
 
@@ -149,6 +129,35 @@ impl Connection {
             self.read_timeout = Some(timeout);
         }
         Ok(())
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.unread().len().min(into.len());
+        if count == 0 {
+            self.set_timeout()?;
+            return read(&self.slot().socket, into);
+        }
+        into[..count].copy_from_slice(&self.unread()[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+}
+
+impl BufRead for Connection {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.unread().is_empty() {
+            self.fill()?;
+        }
+        Ok(self.unread())
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
     }
 }
 

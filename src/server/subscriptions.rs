@@ -292,16 +292,6 @@ mod tests {
         }
     }
 
-    fn listen() -> SubscribeRequest {
-        SubscribeRequest {
-            id: Id::Text("s".into()),
-            revision: Revision::R2026_07_28,
-            prompts: false,
-            resources: true,
-            tasks: None,
-        }
-    }
-
     #[test]
     fn those_that_have_left_take_no_memory() {
         let server = Server::without_fabric();
@@ -318,7 +308,14 @@ mod tests {
         let server = Server::without_fabric();
         let (all, account) = (&server.subscriptions, server.backend.accounts.of(""));
         let (modern, legacy) = (Arc::<Heard>::default(), Arc::<Heard>::default());
-        let first = listen().begin(&server, (&account, None), modern.clone());
+        let wanted = SubscribeRequest {
+            id: Id::Text("s".into()),
+            revision: Revision::R2026_07_28,
+            prompts: false,
+            resources: true,
+            tasks: None,
+        };
+        let first = wanted.begin(&server, (&account, None), modern.clone());
         let second = server.follow(&account, legacy.clone());
         all.lists_changed();
         drop(first);

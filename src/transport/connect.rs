@@ -24,7 +24,7 @@ use crate::account::{Accounts, Resource};
 use crate::agent::{self, Lookups};
 use crate::config::{Connect, SSE_COMMENT};
 use crate::encoding::{base64, json::decode};
-use crate::fabric::{CallObserver, Cause, Error, Interruptible, Kind, Observer, failure, watch};
+use crate::fabric::{CallObserver, Cause, Error, Interruptible, Kind, Observer, cause_of, watch};
 use crate::http::JSON;
 use crate::protocol::inbound::cancelled;
 use crate::protocol::jsonrpc::{self, Message};
@@ -411,7 +411,7 @@ impl Relay {
 
     /// The error for no reply, or for a part of one.
     fn failed(&self, error: ureq::Error, has_begun: bool) -> Error {
-        let (cause, _) = failure(&error, has_begun, false, false, true);
+        let (cause, _) = cause_of(&error, has_begun, false, false, true);
         let why = agent::reason(error, OPENING);
         let (kind, words) = match cause {
             Cause::Closed | Cause::BrokeOff | Cause::RunSilent | Cause::Unread => {

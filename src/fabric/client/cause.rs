@@ -9,7 +9,7 @@ use crate::fabric::Cause;
 
 /// Why the transport failed, and what the words of the cause quote as `{why}`. `is_run` is a request that may be silent
 /// for a while; `in_body`: the head of the response had arrived.
-pub(crate) fn failure(
+pub(crate) fn cause_of(
     error: &ureq::Error,
     in_body: bool,
     is_https: bool,
@@ -123,10 +123,10 @@ received fatal alert: HandshakeFailure"
         use ureq::Error::{ConnectionFailed, HostNotFound, Tls};
         let io = |kind: ErrorKind| ureq::Error::Io(kind.into());
         let late = ureq::Error::Timeout;
-        let run = |error, stage| failure(&error, stage, false, false, true);
-        let tls = |error, stage| failure(&error, stage, true, false, true);
-        let read = |error, stage| failure(&error, stage, false, false, false);
-        let proxied = |error, stage| failure(&error, stage, false, true, false);
+        let run = |error, stage| cause_of(&error, stage, false, false, true);
+        let tls = |error, stage| cause_of(&error, stage, true, false, true);
+        let read = |error, stage| cause_of(&error, stage, false, false, false);
+        let proxied = |error, stage| cause_of(&error, stage, false, true, false);
         let plain = |cause| (cause, String::new());
         let why = |cause, why: &str| (cause, why.to_owned());
         let (refused, reset) = (ErrorKind::ConnectionRefused, ErrorKind::ConnectionReset);

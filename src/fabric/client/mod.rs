@@ -32,7 +32,7 @@ use super::youtube::{Downloads, transcript_error};
 use super::{CallObserver, Cause, Error, Kind, Names, Observer, Until};
 pub(super) use bodies::FabricResponse;
 use bodies::Outgoing;
-pub(crate) use cause::failure;
+pub(crate) use cause::cause_of;
 use interruptible::WaitScope;
 pub(crate) use interruptible::{Interruptible, watch};
 use plain::PlainConnector;
@@ -476,7 +476,7 @@ impl<'c> Attempt<'c> {
         let is_run = self.request.limit == Limit::Run;
         let is_https = settings.url.starts_with("https:");
         let is_proxied = self.client.pooled.config().proxy().is_some();
-        let (mut cause, why) = failure(&error, in_body, is_https, is_proxied, is_run);
+        let (mut cause, why) = cause_of(&error, in_body, is_https, is_proxied, is_run);
         if self.client.process.is_some() && matches!(cause, Cause::Refused | Cause::Closed) {
             cause = Cause::FabricEnded;
         }
