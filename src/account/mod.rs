@@ -17,12 +17,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::os::heap;
-use crate::sync::{Finally, lock, read, write};
+use crate::sync::{Finally, lock};
 use crate::table::table;
 use rate::Rate;
 
@@ -98,25 +98,23 @@ pub(crate) struct Accounts(Arc<Bank>);
 #[derive(Default)]
 struct Bank {
     bounds: Bounds,
-    /// The accounts by identity. An account that holds nothing is forgotten once its rate is whole again. Locked before
-    /// the ledger.
-    holders: RwLock<HashMap<String, Account>>,
-    pools: [Pool; RESOURCES],
-    /// The highest use of memory since some was given back to the system.
-    peak: AtomicUsize,
+    /// Locked while something is taken or given back, and not for longer: nothing waits meanwhile.
     ledger: Mutex<Ledger>,
     /// No run begins any more.
     closed: AtomicBool,
     /// Every call is to stop.
     aborting: AtomicBool,
     /// Frees the memory of a finished run of this account; false if there is none.
-    reclaim: OnceLock<Reclaim>,
+    reclaim: OnceLock<Box<dyn Fn(&Account) -> bool + Send + Sync>>,
 }
-
-type Reclaim = Box<dyn Fn(&Account) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Ledger {
+    /// The accounts by identity. An account that holds nothing is forgotten once its rate is whole again.
+    holders: HashMap<String, Account>,
+    pools: [Pool; RESOURCES],
+    /// The highest use of memory since some was given back to the system.
+    peak: usize,
     /// Who has a seat of its own.
     names: HashSet<String>,
     /// How many of the shared seats are free.
@@ -126,17 +124,14 @@ struct Ledger {
     queue: Vec<Waiter>,
 }
 
-/// How much of a resource there is, and how much of it is held.
+/// How much of a resource is held.
 #[derive(Default)]
 struct Pool {
-    used: AtomicUsize,
-    /// What a seat holds; changes only while nobody takes or gives back anything.
-    seat: AtomicUsize,
-    /// How much is there for all callers beyond their seats. This and the next field change only while the ledger is
-    /// locked.
-    common: AtomicUsize,
-    /// How much of that is held: the sum of all excess.
-    excess: AtomicUsize,
+    used: usize,
+    /// What a seat holds.
+    seat: usize,
+    /// How much of all seats is not held.
+    kept: usize,
 }
 
 /// A caller that waits, on this thread, for one of a resource.
@@ -152,27 +147,20 @@ pub(crate) struct Account(Arc<Holder>);
 
 struct Holder {
     bank: Arc<Bank>,
-    /// Locked while something is taken or given back, before the ledger is. The ledger is needed only beyond a seat, so
-    /// callers who stay within their seats do not wait for others, however many threads those have.
-    changing: Mutex<()>,
+    name: String,
+    /// How much the caller holds. This and the next field change only while the ledger is locked.
     held: [AtomicUsize; RESOURCES],
     has_seat: AtomicBool,
-    /// The caller has a seat of its own, whether it holds anything or not.
-    is_named: AtomicBool,
-    /// How many of its calls are in the queue.
-    waiting: AtomicUsize,
     rate: Rate,
 }
 
 impl Accounts {
     /// Accounts that share `bounds`. Nobody has a seat of its own before [`Accounts::seat`].
     pub(crate) fn new(bounds: Bounds) -> Accounts {
-        let accounts = Accounts(Arc::new(Bank {
+        Accounts(Arc::new(Bank {
             bounds,
             ..Bank::default()
-        }));
-        accounts.divide(HashSet::new());
-        accounts
+        }))
     }
 
     /// One account with this many bytes of memory, and without limits on everything else.
@@ -186,90 +174,71 @@ impl Accounts {
     }
 
     /// Gives each of these identities a seat of its own, and takes it from all others. What a caller holds beyond its new
-    /// seat is excess until it is given back.
+    /// seat is excess until it is given back. Without several callers there are no seats.
     pub(crate) fn seat(&self, names: HashSet<String>) {
-        let (seats, seat) = self.divide(names);
-        let (seat, least) = (seat >> 20, SMALL >> 20);
-        if seats > 0 && seat < least && self.0.bounds.shared_seats.is_some() {
+        let Some(shared_seats) = self.0.bounds.shared_seats else {
+            return;
+        };
+        let (seats, ledger) = (names.len() + shared_seats, &mut *lock(&self.0.ledger));
+        ledger.free_seats = shared_seats;
+        for (what, pool) in Resource::ALL.into_iter().zip(&mut ledger.pools) {
+            let share = (self.total(what) / 4).checked_div(seats).unwrap_or(0);
+            pool.seat = share - share % what.row();
+            pool.kept = seats * pool.seat;
+        }
+        for (name, account) in &ledger.holders {
+            let is_named = names.contains(name);
+            let shares = !is_named && ledger.free_seats > 0 && account.holds() > 0;
+            ledger.free_seats -= usize::from(shares);
+            account.0.has_seat.store(is_named || shares, Relaxed);
+            for (pool, held) in ledger.pools.iter_mut().zip(&account.0.held) {
+                pool.kept -= held.load(Relaxed).min(account.seat(pool));
+            }
+        }
+        ledger.names = names;
+        let memory = ledger.pools[Resource::Memory as usize].seat;
+        if seats > 0 && memory < SMALL {
             log::warn!(
-                "{seats} callers at once can be sure of only {seat} MiB of memory each, too \
+                "{seats} callers at once can be sure of only {} MiB of memory each, too \
                  little for a large input or output: raise --max-memory to {} MiB or more",
-                4 * seats * least
+                memory >> 20,
+                4 * seats * (SMALL >> 20)
             );
         }
     }
 
-    /// How many seats there are now, and how much memory is in one.
-    fn divide(&self, names: HashSet<String>) -> (usize, usize) {
-        let shared_seats = self.0.bounds.shared_seats.unwrap_or(0);
-        let seats = names.len() + shared_seats;
-        let holders = read(&self.0.holders);
-        let changing = holders.values().map(|account| lock(&account.0.changing));
-        let _nobody_changes = Vec::from_iter(changing);
-        let ledger = &mut *lock(&self.0.ledger);
-        ledger.free_seats = shared_seats;
-        for (what, pool) in Resource::ALL.into_iter().zip(&self.0.pools) {
-            let share = (self.total(what) / 4).checked_div(seats).unwrap_or(0);
-            let seat = share - share % what.row();
-            pool.seat.store(seat, Relaxed);
-            pool.common.store(self.total(what) - seats * seat, Relaxed);
-            pool.excess.store(0, Relaxed);
-        }
-        for (name, account) in &*holders {
-            let is_named = names.contains(name);
-            let shares = !is_named && account.holds() > 0 && ledger.free_seats > 0;
-            ledger.free_seats -= usize::from(shares);
-            account.0.is_named.store(is_named, Relaxed);
-            account.0.has_seat.store(is_named || shares, Relaxed);
-            for what in Resource::ALL {
-                let seat = account.seat(ledger, what);
-                let excess = account.held(what).saturating_sub(seat);
-                account.pool(what).excess.fetch_add(excess, Relaxed);
-            }
-        }
-        ledger.names = names;
-        let memory = &self.0.pools[Resource::Memory as usize];
-        (seats, memory.seat.load(Relaxed))
-    }
-
     /// The account of this identity; without several callers the only one.
     pub(crate) fn of(&self, identity: impl fmt::Display) -> Account {
-        let name = match self.0.bounds.shared_seats {
-            Some(_) => identity.to_string(),
-            None => String::new(),
-        };
-        if let Some(account) = read(&self.0.holders).get(&name) {
-            return account.clone();
+        let several = self.0.bounds.shared_seats.map(|_| identity.to_string());
+        let (name, ledger) = (several.unwrap_or_default(), &mut *lock(&self.0.ledger));
+        if let Some(known) = ledger.holders.get(&name) {
+            return known.clone();
         }
-        let holders = &mut *write(&self.0.holders);
-        if holders.len() >= MANY_HOLDERS {
-            forget_idle(holders, Instant::now());
+        if ledger.holders.len() >= MANY_HOLDERS {
+            let (now, holders) = (Instant::now(), &mut ledger.holders);
+            holders.retain(|_, Account(one)| Arc::strong_count(one) > 1 || !one.rate.is_whole(now));
         }
-        let account = holders.entry(name).or_insert_with_key(|name| {
-            let is_named = lock(&self.0.ledger).names.contains(name);
-            Account(Arc::new(Holder {
-                bank: self.0.clone(),
-                changing: Mutex::default(),
-                held: Default::default(),
-                has_seat: AtomicBool::new(is_named),
-                is_named: AtomicBool::new(is_named),
-                waiting: AtomicUsize::new(0),
-                rate: Rate::default(),
-            }))
-        });
-        account.clone()
+        let account = Account(Arc::new(Holder {
+            bank: self.0.clone(),
+            name: name.clone(),
+            held: Default::default(),
+            has_seat: ledger.names.contains(&name).into(),
+            rate: Rate::default(),
+        }));
+        ledger.holders.insert(name, account.clone());
+        account
     }
 
     /// Sets what frees the memory of one of an account's finished runs, before memory is refused to it. False if there is
     /// none. It must not take memory itself.
-    pub(crate) fn reclaim_with(&self, reclaim: Reclaim) {
+    pub(crate) fn reclaim_with(&self, reclaim: impl Fn(&Account) -> bool + Send + Sync + 'static) {
         // Only the first is kept.
-        let _ = self.0.reclaim.set(reclaim);
+        let _ = self.0.reclaim.set(Box::new(reclaim));
     }
 
     /// How much of a resource is held by all together.
     pub(crate) fn used(&self, what: Resource) -> usize {
-        self.0.pools[what as usize].used.load(Relaxed)
+        lock(&self.0.ledger).pools[what as usize].used
     }
 
     /// How much of a resource there is.
@@ -290,29 +259,21 @@ impl Accounts {
     /// Waits until no call and no run is under way, at most for `limit`. True if none is.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let begun = Instant::now();
-        while self.used(Resource::CallThreads) + self.used(Resource::Runs) > 0 {
-            if begun.elapsed() >= limit {
-                return false;
-            }
+        let is_busy = || self.used(Resource::CallThreads) + self.used(Resource::Runs) > 0;
+        while is_busy() && begun.elapsed() < limit {
             thread::sleep(END_SLICE);
         }
-        true
+        !is_busy()
     }
-}
-
-/// Forgets accounts that hold nothing and whose rate is whole.
-fn forget_idle(holders: &mut HashMap<String, Account>, now: Instant) {
-    holders
-        .retain(|_, Account(holder)| Arc::strong_count(holder) > 1 || !holder.rate.is_whole(now));
 }
 
 impl Ledger {
     /// Which waiting caller gets the next one: of those who may have it the one who holds least, and of several the first.
     fn next(&self, what: Resource) -> Option<&Waiter> {
         let waiting = self.queue.iter().filter(|waiter| waiter.what == what);
-        waiting
-            .filter(|waiter| waiter.account.may_have(self, what, 1))
-            .min_by_key(|waiter| waiter.account.held(what))
+        let held = |waiter: &&Waiter| waiter.account.held(what);
+        let able = waiting.filter(|waiter| waiter.account.may_hold(self, what, held(waiter) + 1));
+        able.min_by_key(held)
     }
 }
 
@@ -343,7 +304,6 @@ impl Account {
         still_waiting: &mut dyn FnMut() -> bool,
     ) -> Option<Reservation> {
         let (mut guard, me) = (self.open(what), thread::current());
-        self.0.waiting.fetch_add(1, Relaxed);
         lock(&self.0.bank.ledger).queue.push(Waiter {
             what,
             account: self.clone(),
@@ -353,20 +313,17 @@ impl Account {
         let _leave = Finally(|| {
             let ledger = &mut *lock(&self.0.bank.ledger);
             ledger.queue.retain(|waiter| waiter.thread.id() != me.id());
-            self.0.waiting.fetch_sub(1, Relaxed);
             // There may be more than one to be had.
             ledger.next(what).inspect(|next| next.thread.unpark());
         });
-        loop {
-            if self.change(what, 0, 1, Some(&me)) {
-                guard.held = 1;
-                return Some(guard);
-            }
+        while !self.change(what, 0, 1, Some(&me)) {
             if !still_waiting() {
                 return None;
             }
             thread::park_timeout(SLICE);
         }
+        guard.held = 1;
+        Some(guard)
     }
 
     /// A number that no other account has that is there now: where it is in memory. Where callers are not told apart, all
@@ -383,7 +340,7 @@ impl Account {
     /// What the caller holds of a resource that is used up, as a sentence to append; empty if there is only one caller.
     pub(crate) fn holding(&self, what: Resource) -> String {
         let held = self.held(what);
-        match self.seat(&lock(&self.0.bank.ledger), what) {
+        match self.seat(&lock(&self.0.bank.ledger).pools[what as usize]) {
             _ if self.is_alone() => String::new(),
             0 => format!(" You hold {held}, and others hold the rest."),
             seat => format!(
@@ -403,20 +360,18 @@ impl Account {
         self.0.bank.aborting.load(Acquire)
     }
 
-    /// The most that one caller may hold of a resource, if there is a limit besides the rule between callers.
-    pub(crate) fn most(&self, what: Resource) -> Option<usize> {
-        let bounds = &self.0.bank.bounds;
-        let most = match what {
-            Resource::Runs => bounds.runs_per_caller,
-            Resource::Transcripts if bounds.shared_seats.is_some() => TRANSCRIPTS_PER_CALLER,
-            _ => 0,
-        };
-        Some(most).filter(|most| *most > 0)
+    /// The most that one caller may hold of a resource, besides the rule between callers.
+    pub(crate) fn most(&self, what: Resource) -> usize {
+        match (what, self.0.bank.bounds.runs_per_caller) {
+            (Resource::Runs, most @ 1..) => most,
+            (Resource::Transcripts, _) if !self.is_alone() => TRANSCRIPTS_PER_CALLER,
+            _ => usize::MAX,
+        }
     }
 
-    /// How much of its runs and transcripts per minute the caller has used.
-    pub(crate) fn rate(&self) -> &Rate {
-        &self.0.rate
+    /// How much of its runs and transcripts per minute the caller has used, and the most of one caller; 0 means no limit.
+    pub(crate) fn rate(&self) -> (&Rate, u32) {
+        (&self.0.rate, self.0.bank.bounds.per_minute)
     }
 
     /// Is it the only account?
@@ -424,22 +379,9 @@ impl Account {
         self.0.bank.bounds.shared_seats.is_none()
     }
 
-    /// Most runs and transcripts a minute of one caller; 0 means no limit.
-    pub(crate) fn per_minute(&self) -> u32 {
-        self.0.bank.bounds.per_minute
-    }
-
-    fn pool(&self, what: Resource) -> &Pool {
-        &self.0.bank.pools[what as usize]
-    }
-
     /// How much the caller is sure to get, once it holds something.
-    fn seat(&self, ledger: &Ledger, what: Resource) -> usize {
-        usize::from(self.sits(ledger)) * self.pool(what).seat.load(Relaxed)
-    }
-
-    fn sits(&self, ledger: &Ledger) -> bool {
-        self.0.has_seat.load(Relaxed) || ledger.free_seats > 0 && self.holds() == 0
+    fn seat(&self, pool: &Pool) -> usize {
+        usize::from(self.0.has_seat.load(Relaxed)) * pool.seat
     }
 
     /// The sum of all that the caller holds, whatever the units are: 0 only if it holds nothing.
@@ -447,83 +389,57 @@ impl Account {
         Resource::ALL.into_iter().map(|what| self.held(what)).sum()
     }
 
-    /// Whether the rule between callers lets this one have this much more.
-    fn may_have(&self, ledger: &Ledger, what: Resource, amount: usize) -> bool {
-        let (pool, held) = (self.pool(what), self.held(what));
-        let (all, seat) = (held.saturating_add(amount), self.seat(ledger, what));
-        let own = held.saturating_sub(seat);
-        let more = all.saturating_sub(seat) - own;
-        let (common, excess) = (pool.common.load(Relaxed), pool.excess.load(Relaxed));
-        let free = common.saturating_sub(excess);
-        let before_last = more.saturating_sub(what.row());
-        let is_in_share = self.is_alone()
-            || own.saturating_add(before_last) < free.saturating_sub(before_last).saturating_mul(3);
-        let most = self.most(what).unwrap_or(usize::MAX);
-        all <= most && (more == 0 || more <= free && is_in_share)
-    }
-
-    /// Sets how much the caller holds. False if it may not hold that much. Within its seat, a change concerns nobody
-    /// else. A shared seat is taken with the first that is held, and given back with the last.
-    fn set(&self, what: Resource, held: usize, waits: Option<&Thread>) -> bool {
-        let (pool, before) = (self.pool(what), self.held(what));
-        let is_last = held == 0 && self.holds() == before;
-        let had_seat = self.0.has_seat.load(Relaxed);
-        let keeps_seat = had_seat && (!is_last || self.0.is_named.load(Relaxed));
-        let most = self.most(what).unwrap_or(usize::MAX);
-        let stays_in_seat = keeps_seat
-            && before.max(held) <= most.min(pool.seat.load(Relaxed))
-            && self.0.waiting.load(Relaxed) == 0;
-        let mut ledger = (!stays_in_seat).then(|| lock(&self.0.bank.ledger));
-        if let Some(ledger) = &mut ledger {
-            let seat = self.seat(ledger, what);
-            let is_next = |next: &Waiter| {
-                waits.is_some_and(|me| me.id() == next.thread.id())
-                    || before < next.account.held(what)
-            };
-            let may_have = held <= before
-                || self.may_have(ledger, what, held - before)
-                    // A caller does not wait for its own seat.
-                    && (held <= seat || ledger.next(what).is_none_or(is_next));
-            if !may_have {
-                return false;
-            }
-            if waits.is_some() {
-                let own = self.address();
-                ledger
-                    .queue
-                    .sort_by_key(|waiter| waiter.account.address() == own);
-            }
-            let keeps_seat = keeps_seat || !is_last && self.sits(ledger);
-            ledger.free_seats += usize::from(had_seat);
-            ledger.free_seats -= usize::from(keeps_seat);
-            self.0.has_seat.store(keeps_seat, Relaxed);
-            let others = pool.excess.load(Relaxed) - before.saturating_sub(seat);
-            let excess = others + held.saturating_sub(seat);
-            pool.excess.store(excess, Relaxed);
-        }
-        self.0.held[what as usize].store(held, Relaxed);
-        pool.used.fetch_add(held.wrapping_sub(before), Relaxed);
-        if let Some(ledger) = ledger.filter(|_| held < before) {
-            ledger.next(what).inspect(|next| next.thread.unpark());
-        }
-        true
+    /// Whether the rule between callers lets this one hold so much in `all`, which is more than it does.
+    fn may_hold(&self, ledger: &Ledger, what: Resource, all: usize) -> bool {
+        let (pool, one) = (&ledger.pools[what as usize], what.row());
+        let [now, then] = [self.held(what), all].map(|held| held.saturating_sub(self.seat(pool)));
+        let free = self.0.bank.bounds.totals[what as usize].saturating_sub(pool.used + pool.kept);
+        // Compared before the last one is taken.
+        let is_in_share = |left: usize| self.is_alone() || (then - one) / 3 < left + one;
+        let left = free.checked_sub(then - now);
+        all <= self.most(what) && (then == now || left.is_some_and(is_in_share))
     }
 
     /// Makes an amount that it holds larger or smaller, in multiples of the resource's row, for a caller that waits on this
-    /// thread or for one that does not wait. False if it may not.
-    fn change(&self, what: Resource, before: usize, after: usize, waits: Option<&Thread>) -> bool {
-        let changing = lock(&self.0.changing);
-        let held = (self.held(what) - before).saturating_add(after);
-        let may_have = self.set(what, held, waits);
-        drop(changing);
-        let (used, peak) = (self.pool(what).used.load(Relaxed), &self.0.bank.peak);
-        if what == Resource::Memory
-            && peak.fetch_max(used, Relaxed).saturating_sub(used) >= TRIM_AFTER
-        {
-            peak.store(used, Relaxed);
+    /// thread or for one that does not wait. False if it may not. A shared seat is taken with the first that is held, and
+    /// given back with the last.
+    fn change(&self, what: Resource, less: usize, more: usize, waits: Option<&Thread>) -> bool {
+        let mut guard = lock(&self.0.bank.ledger);
+        let (ledger, before) = (&mut *guard, self.held(what));
+        let after = (before - less).saturating_add(more);
+        let sits = ledger.free_seats > 0 && self.holds() == 0;
+        ledger.free_seats -= usize::from(sits && !self.0.has_seat.swap(true, Relaxed));
+        let seat = self.seat(&ledger.pools[what as usize]);
+        let is_next = |next: &Waiter| {
+            waits.is_some_and(|me| me.id() == next.thread.id()) || before < next.account.held(what)
+        };
+        let may_hold = after <= before
+            || self.may_hold(ledger, what, after)
+                // A caller does not wait for its own seat.
+                && (after <= seat || ledger.next(what).is_none_or(is_next));
+        if may_hold {
+            let pool = &mut ledger.pools[what as usize];
+            pool.used = pool.used - before + after;
+            pool.kept = pool.kept + before.min(seat) - after.min(seat);
+            self.0.held[what as usize].store(after, Relaxed);
+            if waits.is_some() {
+                let is_own = |waiter: &Waiter| waiter.account.address() == self.address();
+                ledger.queue.sort_by_key(is_own);
+            }
+        }
+        let stands = self.holds() == 0 && !ledger.names.contains(&self.0.name);
+        ledger.free_seats += usize::from(stands && self.0.has_seat.swap(false, Relaxed));
+        let used = ledger.pools[Resource::Memory as usize].used;
+        let trims = ledger.peak.saturating_sub(used) >= TRIM_AFTER;
+        ledger.peak = if trims { used } else { ledger.peak.max(used) };
+        let next = ledger.next(what).filter(|_| after < before);
+        let next = next.map(|next| next.thread.clone());
+        drop(guard);
+        next.inspect(Thread::unpark);
+        if trims {
             heap::trim();
         }
-        may_have
+        may_hold
     }
 }
 
@@ -556,12 +472,11 @@ impl Reservation {
     /// # Errors
     /// [`QuotaExceeded`], and nothing has changed.
     pub(crate) fn set(&mut self, held: usize) -> Result<(), QuotaExceeded> {
-        let (step, account) = (self.what.row(), &self.account);
-        let before = self.held.next_multiple_of(step);
-        let after = held.checked_next_multiple_of(step).ok_or(QuotaExceeded)?;
-        while after != before && !account.change(self.what, before, after, None) {
+        let (what, step, account) = (self.what, self.what.row(), &self.account);
+        let [before, after] = [self.held, held].map(|n| n.div_ceil(step).saturating_mul(step));
+        while after != before && !account.change(what, before, after, None) {
             let reclaim = account.0.bank.reclaim.get();
-            let reclaim = reclaim.filter(|_| self.what == Resource::Memory);
+            let reclaim = reclaim.filter(|_| what == Resource::Memory);
             if !reclaim.is_some_and(|reclaim| reclaim(account)) {
                 return Err(QuotaExceeded);
             }
@@ -598,7 +513,11 @@ mod tests {
 
     fn seat(account: &Account, what: Resource) -> usize {
         let ledger = lock(&account.0.bank.ledger);
-        account.seat(&ledger, what)
+        let shares = ledger.free_seats > 0 && account.holds() == 0;
+        match shares || account.0.has_seat.load(Relaxed) {
+            true => ledger.pools[what as usize].seat,
+            false => 0,
+        }
     }
 
     /// Takes one at a time until there is no more.
@@ -649,26 +568,6 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_in_its_seat_waits_for_nobody() {
-        let accounts = Accounts::new(Bounds {
-            shared_seats: Some(1),
-            ..accounts(80, true).0.bounds.clone()
-        });
-        accounts.seat(HashSet::from(["named".to_owned()]));
-        let [named, other] = ["named", "other"].map(|name| accounts.of(name));
-        // A shared seat is taken with the first that is held.
-        let _first = other.take(Resource::Calls, 1);
-        let (done, is_done) = std::sync::mpsc::channel();
-        let _locked = lock(&accounts.0.ledger);
-        thread::spawn(move || {
-            let taken = [&named, &other].map(|who| who.take(Resource::Runs, 10).is_ok());
-            let _ = done.send(taken);
-        });
-        let taken = is_done.recv_timeout(Duration::from_secs(120));
-        assert_eq!(taken, Ok([true; 2]));
-    }
-
-    #[test]
     fn whatever_a_hundred_callers_did_nobody_is_refused_its_seat() {
         let mut rng = Rng::new(1);
         for round in 0..20 {
@@ -705,10 +604,11 @@ mod tests {
                 }
             }
             drop(held);
-            let is_empty =
-                |pool: &Pool| [&pool.used, &pool.excess].map(|n| n.load(Relaxed)) == [0, 0];
-            assert!(accounts.0.pools.iter().all(is_empty));
-            assert_eq!(lock(&accounts.0.ledger).free_seats, 16);
+            let ledger = lock(&accounts.0.ledger);
+            let seats = 16 + ledger.names.len();
+            let is_empty = |pool: &Pool| (pool.used, pool.kept) == (0, seats * pool.seat);
+            assert!(ledger.pools.iter().all(is_empty));
+            assert_eq!(ledger.free_seats, 16);
         }
     }
 
@@ -725,7 +625,6 @@ mod tests {
                 account,
                 thread,
             };
-            waiter.account.0.waiting.fetch_add(1, Relaxed);
             lock(&accounts.0.ledger).queue.push(waiter);
             me
         });
@@ -753,6 +652,7 @@ mod tests {
         let whats = [Resource::Runs, Resource::Transcripts, Resource::Calls];
         assert_eq!(whats.map(|what| held(&several, what)), [2, 2, 7]);
         let alone = accounts(9, false);
+        alone.seat(HashSet::from(["token".to_owned()]));
         assert_eq!(held(&alone, Resource::Transcripts), 9);
         let said = alone.of("a").holding(Resource::Runs);
         assert_eq!(said, "", "there are no others");
@@ -773,11 +673,11 @@ mod tests {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let (reclaimed, log) = (kept.clone(), asked.clone());
         let greedy = a.address();
-        accounts.reclaim_with(Box::new(move |account| {
+        accounts.reclaim_with(move |account| {
             let is_greedy = account.address() == greedy;
             lock(&log).push(is_greedy);
             is_greedy && lock(&reclaimed).take().is_some()
-        }));
+        });
         let is_so = b.take(Resource::Memory, 3 * step).is_err();
         assert!(is_so, "never another's");
         assert!(a.take(Resource::Memory, 6 * step).is_ok());
@@ -790,26 +690,29 @@ mod tests {
             per_minute: 3,
             ..accounts(1, true).0.bounds.clone()
         });
-        let (now, second) = (Instant::now(), Duration::from_secs(1));
-        assert_eq!(accounts.of("a").per_minute(), 3);
-        let has = |more, at| accounts.of("a").rate().take(3, more, at, false);
-        let spend = |at| accounts.of("a").rate().take(3, 1, at, true);
+        // So long ago that what one has used is whole again.
+        let (second, long) = (Duration::from_secs(1), Duration::from_secs(40));
+        let now = Instant::now().checked_sub(long).unwrap();
+        let rate =
+            |name: &str, more, at, counts| accounts.of(name).rate().0.take(3, more, at, counts);
+        assert_eq!(accounts.of("a").rate().1, 3);
+        let has = |more, at| rate("a", more, at, false);
+        let spend = |at| rate("a", 1, at, true);
         assert_eq!(has(4, now), Err(None), "never so many");
         assert_eq!((has(3, now), spend(now)), (Ok(()), Ok(())));
         assert_eq!(has(3, now), Err(Some(20 * second)));
         assert_eq!((spend(now), spend(now)), (Ok(()), Ok(())));
         assert_eq!(spend(now + 5 * second), Err(Some(15 * second)));
         assert_eq!(spend(now + 20 * second), Ok(()));
-        assert_eq!(accounts.of("b").rate().take(3, 1, now, true), Ok(()));
+        assert_eq!(rate("b", 1, now, true), Ok(()));
         let _used = accounts.of("c");
-        forget_idle(&mut write(&accounts.0.holders), now + 40 * second);
-        let found = ["a", "b", "c"].map(|name| read(&accounts.0.holders).contains_key(name));
-        assert_eq!(found, [true, false, true], "the rate of one is used up");
-        let found = [0..MANY_HOLDERS - 2, 0..1, MANY_HOLDERS..MANY_HOLDERS + 1].map(|names| {
+        let found = [0..MANY_HOLDERS - 3, 0..1, MANY_HOLDERS..MANY_HOLDERS + 1].map(|names| {
             names.for_each(|name| drop(accounts.of(name)));
-            read(&accounts.0.holders).len()
+            lock(&accounts.0.ledger).holders.len()
         });
         assert_eq!(found, [MANY_HOLDERS, MANY_HOLDERS, 3]);
+        let found = ["a", "b", "c"].map(|name| lock(&accounts.0.ledger).holders.contains_key(name));
+        assert_eq!(found, [true, false, true], "the rate of one is used up");
     }
 
     #[test]

@@ -116,13 +116,13 @@ impl Runs {
             rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&runs);
-        accounts.reclaim_with(Box::new(move |account| {
+        accounts.reclaim_with(move |account| {
             let runs = reclaiming.upgrade();
             // Who holds a run holds its memory.
             let frees = |live: &Arc<LiveRun>| Arc::strong_count(live) == 1;
             let is_of_use = |entry: &RunEntry| entry.run.live().is_some_and(frees);
             runs.is_some_and(|runs| runs.evict(account, is_of_use))
-        }));
+        });
         runs
     }
 

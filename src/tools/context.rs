@@ -176,7 +176,7 @@ pub(crate) fn reserve_slots(
 /// The most that one caller may have, if the caller has that.
 fn reached(account: &Account, what: Resource) -> Option<usize> {
     let most = account.most(what);
-    most.filter(|most| account.held(what) >= *most)
+    (account.held(what) >= most).then_some(most)
 }
 
 /// There is no place for another call.
@@ -342,9 +342,8 @@ impl Context {
     }
 
     fn rate(&self, allowance: &Allowance, steps: u32, counts: bool) -> Result<(), Error> {
-        let account = self.account();
-        let per_minute = allowance.runs_per_minute.unwrap_or(account.per_minute());
-        let rate = account.rate();
+        let (rate, usual) = self.account().rate();
+        let per_minute = allowance.runs_per_minute.unwrap_or(usual);
         let Err(retry_after) = rate.take(per_minute, steps, Instant::now(), counts) else {
             return Ok(());
         };
