@@ -15,14 +15,14 @@ mod rate;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::os::heap;
-use crate::sync::{Finally, lock};
+use crate::sync::{Finally, lock, read, write};
 use crate::table::table;
 use rate::Rate;
 
@@ -98,8 +98,23 @@ pub(crate) struct Accounts(Arc<Bank>);
 #[derive(Default)]
 struct Bank {
     bounds: Bounds,
-    /// Locked while something is taken or given back, and not for longer: nothing waits meanwhile.
-    ledger: Mutex<Ledger>,
+    /// The accounts by identity. An account that holds nothing is forgotten once its rate is whole again.
+    accounts: RwLock<HashMap<String, Account>>,
+    /// Those with a seat of their own.
+    named: Mutex<Vec<Account>>,
+    /// How much is held by all.
+    used: Amounts,
+    /// How much is held beyond seats, or kept for seats.
+    taken: Amounts,
+    /// What a seat holds; changes only while nobody takes or gives back anything.
+    seats: Amounts,
+    /// How many of the shared seats are free.
+    free_seats: AtomicUsize,
+    /// The highest use of memory since some was given back to the system.
+    peak: AtomicUsize,
+    /// Who waits, in the order in which they came, except that the calls of a caller who has just got one go to the
+    /// end. Locked before what an account holds.
+    queue: Mutex<Vec<Waiter>>,
     /// No run begins any more.
     closed: AtomicBool,
     /// Every call is to stop.
@@ -108,37 +123,15 @@ struct Bank {
     reclaim: OnceLock<Box<dyn Fn(&Account) -> bool + Send + Sync>>,
 }
 
-#[derive(Default)]
-struct Ledger {
-    /// The accounts by identity. An account that holds nothing is forgotten once its rate is whole again.
-    holders: HashMap<String, Account>,
-    pools: [Pool; RESOURCES],
-    /// The highest use of memory since some was given back to the system.
-    peak: usize,
-    /// Who has a seat of its own.
-    names: HashSet<String>,
-    /// How many of the shared seats are free.
-    free_seats: usize,
-    /// Who waits, in the order in which they came, except that the calls of a caller who has just got one go to the
-    /// end.
-    queue: Vec<Waiter>,
-}
+/// An amount of each resource.
+type Amounts = [AtomicUsize; RESOURCES];
 
-/// How much of a resource is held.
-#[derive(Default)]
-struct Pool {
-    used: usize,
-    /// What a seat holds.
-    seat: usize,
-    /// How much of all seats is not held.
-    kept: usize,
-}
-
-/// A caller that waits, on this thread, for one of a resource.
+/// A caller that waits, on this thread, for one of a resource, and where it is put.
 struct Waiter {
     what: Resource,
     account: Account,
     thread: Thread,
+    place: Arc<Mutex<Option<Reservation>>>,
 }
 
 /// The account of one caller.
@@ -147,10 +140,13 @@ pub(crate) struct Account(Arc<Holder>);
 
 struct Holder {
     bank: Arc<Bank>,
-    name: String,
-    /// How much the caller holds. This and the next field change only while the ledger is locked.
-    held: [AtomicUsize; RESOURCES],
+    /// Locked while something is taken or given back. All callers share no other lock but that of the queue, which those
+    /// who stay within their seats do not need: they do not wait for others, however many threads those have.
+    changing: Mutex<()>,
+    held: Amounts,
     has_seat: AtomicBool,
+    /// The caller has a seat of its own, whether it holds anything or not.
+    is_named: AtomicBool,
     rate: Rate,
 }
 
@@ -179,24 +175,29 @@ impl Accounts {
         let Some(shared_seats) = self.0.bounds.shared_seats else {
             return;
         };
-        let (seats, ledger) = (names.len() + shared_seats, &mut *lock(&self.0.ledger));
-        ledger.free_seats = shared_seats;
-        for (what, pool) in Resource::ALL.into_iter().zip(&mut ledger.pools) {
+        let (seats, mut free_seats) = (names.len() + shared_seats, shared_seats);
+        *lock(&self.0.named) = names.iter().map(|name| self.of(name)).collect();
+        let accounts = &*write(&self.0.accounts);
+        let changing = accounts.values().map(|account| lock(&account.0.changing));
+        let _nobody_changes = Vec::from_iter(changing);
+        for what in Resource::ALL {
             let share = (self.total(what) / 4).checked_div(seats).unwrap_or(0);
-            pool.seat = share - share % what.row();
-            pool.kept = seats * pool.seat;
+            let seat = share - share % what.row();
+            self.0.seats[what as usize].store(seat, Relaxed);
+            self.0.taken[what as usize].store(seats * seat, Relaxed);
         }
-        for (name, account) in &ledger.holders {
+        for (name, account) in accounts {
             let is_named = names.contains(name);
-            let shares = !is_named && ledger.free_seats > 0 && account.holds() > 0;
-            ledger.free_seats -= usize::from(shares);
+            let shares = !is_named && free_seats > 0 && account.holds() > 0;
+            free_seats -= usize::from(shares);
+            account.0.is_named.store(is_named, Relaxed);
             account.0.has_seat.store(is_named || shares, Relaxed);
-            for (pool, held) in ledger.pools.iter_mut().zip(&account.0.held) {
-                pool.kept -= held.load(Relaxed).min(account.seat(pool));
+            for (what, taken) in Resource::ALL.into_iter().zip(&self.0.taken) {
+                taken.fetch_add(account.excess(what, account.held(what)), Relaxed);
             }
         }
-        ledger.names = names;
-        let memory = ledger.pools[Resource::Memory as usize].seat;
+        self.0.free_seats.store(free_seats, Relaxed);
+        let memory = self.0.seats[Resource::Memory as usize].load(Relaxed);
         if seats > 0 && memory < SMALL {
             log::warn!(
                 "{seats} callers at once can be sure of only {} MiB of memory each, too \
@@ -210,23 +211,26 @@ impl Accounts {
     /// The account of this identity; without several callers the only one.
     pub(crate) fn of(&self, identity: impl fmt::Display) -> Account {
         let several = self.0.bounds.shared_seats.map(|_| identity.to_string());
-        let (name, ledger) = (several.unwrap_or_default(), &mut *lock(&self.0.ledger));
-        if let Some(known) = ledger.holders.get(&name) {
-            return known.clone();
+        let name = several.unwrap_or_default();
+        if let Some(account) = read(&self.0.accounts).get(&name) {
+            return account.clone();
         }
-        if ledger.holders.len() >= MANY_HOLDERS {
-            let (now, holders) = (Instant::now(), &mut ledger.holders);
-            holders.retain(|_, Account(one)| Arc::strong_count(one) > 1 || !one.rate.is_whole(now));
+        let (accounts, now) = (&mut *write(&self.0.accounts), Instant::now());
+        if accounts.len() >= MANY_HOLDERS {
+            accounts
+                .retain(|_, Account(one)| Arc::strong_count(one) > 1 || !one.rate.is_whole(now));
         }
-        let account = Account(Arc::new(Holder {
-            bank: self.0.clone(),
-            name: name.clone(),
-            held: Default::default(),
-            has_seat: ledger.names.contains(&name).into(),
-            rate: Rate::default(),
-        }));
-        ledger.holders.insert(name, account.clone());
-        account
+        let account = accounts.entry(name).or_insert_with(|| {
+            Account(Arc::new(Holder {
+                bank: self.0.clone(),
+                changing: Mutex::default(),
+                held: Amounts::default(),
+                has_seat: false.into(),
+                is_named: false.into(),
+                rate: Rate::default(),
+            }))
+        });
+        account.clone()
     }
 
     /// Sets what frees the memory of one of an account's finished runs, before memory is refused to it. False if there is
@@ -238,7 +242,7 @@ impl Accounts {
 
     /// How much of a resource is held by all together.
     pub(crate) fn used(&self, what: Resource) -> usize {
-        lock(&self.0.ledger).pools[what as usize].used
+        self.0.used[what as usize].load(Relaxed)
     }
 
     /// How much of a resource there is.
@@ -267,13 +271,23 @@ impl Accounts {
     }
 }
 
-impl Ledger {
-    /// Which waiting caller gets the next one: of those who may have it the one who holds least, and of several the first.
-    fn next(&self, what: Resource) -> Option<&Waiter> {
-        let waiting = self.queue.iter().filter(|waiter| waiter.what == what);
-        let held = |waiter: &&Waiter| waiter.account.held(what);
-        let able = waiting.filter(|waiter| waiter.account.may_hold(self, what, held(waiter) + 1));
-        able.min_by_key(held)
+impl Bank {
+    /// Gives one to the waiting caller whose turn it is: of those who may have it the one who holds least, and of several
+    /// the first.
+    fn hand_out(&self, what: Resource) {
+        let (mut queue, taken) = (lock(&self.queue), self.taken[what as usize].load(Acquire));
+        let held = |(_, waiter): &(usize, &Waiter)| waiter.account.held(what);
+        let waiting = queue.iter().enumerate();
+        let waiting = waiting.filter(|(_, waiter)| waiter.what == what);
+        let able = waiting.filter(|one| one.1.account.may_hold(what, held(one) + 1, taken));
+        if let Some((at, _)) = able.min_by_key(held)
+            && let Ok(place) = queue[at].account.take(what, 1)
+        {
+            let next = queue.remove(at);
+            *lock(&next.place) = Some(place);
+            next.thread.unpark();
+            queue.sort_by_key(|waiter| waiter.account.address() == next.account.address());
+        }
     }
 }
 
@@ -303,27 +317,27 @@ impl Account {
         what: Resource,
         still_waiting: &mut dyn FnMut() -> bool,
     ) -> Option<Reservation> {
-        let (mut guard, me) = (self.open(what), thread::current());
-        lock(&self.0.bank.ledger).queue.push(Waiter {
+        let (bank, place) = (&self.0.bank, Arc::default());
+        lock(&bank.queue).push(Waiter {
             what,
             account: self.clone(),
-            thread: me.clone(),
+            thread: thread::current(),
+            place: Arc::clone(&place),
         });
         // Even after a panic nobody may wait behind a caller who is gone.
         let _leave = Finally(|| {
-            let ledger = &mut *lock(&self.0.bank.ledger);
-            ledger.queue.retain(|waiter| waiter.thread.id() != me.id());
+            lock(&bank.queue).retain(|waiter| !Arc::ptr_eq(&waiter.place, &place));
             // There may be more than one to be had.
-            ledger.next(what).inspect(|next| next.thread.unpark());
+            bank.hand_out(what);
         });
-        while !self.change(what, 0, 1, Some(&me)) {
-            if !still_waiting() {
-                return None;
+        loop {
+            bank.hand_out(what);
+            let found = lock(&place).take();
+            if found.is_some() || !still_waiting() {
+                return found;
             }
             thread::park_timeout(SLICE);
         }
-        guard.held = 1;
-        Some(guard)
     }
 
     /// A number that no other account has that is there now: where it is in memory. Where callers are not told apart, all
@@ -340,7 +354,7 @@ impl Account {
     /// What the caller holds of a resource that is used up, as a sentence to append; empty if there is only one caller.
     pub(crate) fn holding(&self, what: Resource) -> String {
         let held = self.held(what);
-        match self.seat(&lock(&self.0.bank.ledger).pools[what as usize]) {
+        match self.seat(what) {
             _ if self.is_alone() => String::new(),
             0 => format!(" You hold {held}, and others hold the rest."),
             seat => format!(
@@ -380,8 +394,14 @@ impl Account {
     }
 
     /// How much the caller is sure to get, once it holds something.
-    fn seat(&self, pool: &Pool) -> usize {
-        usize::from(self.0.has_seat.load(Relaxed)) * pool.seat
+    fn seat(&self, what: Resource) -> usize {
+        let seat = self.0.bank.seats[what as usize].load(Relaxed);
+        usize::from(self.0.has_seat.load(Relaxed)) * seat
+    }
+
+    /// How much of what it holds is beyond its seat.
+    fn excess(&self, what: Resource, held: usize) -> usize {
+        held.saturating_sub(self.seat(what))
     }
 
     /// The sum of all that the caller holds, whatever the units are: 0 only if it holds nothing.
@@ -389,57 +409,53 @@ impl Account {
         Resource::ALL.into_iter().map(|what| self.held(what)).sum()
     }
 
-    /// Whether the rule between callers lets this one hold so much in `all`, which is more than it does.
-    fn may_hold(&self, ledger: &Ledger, what: Resource, all: usize) -> bool {
-        let (pool, one) = (&ledger.pools[what as usize], what.row());
-        let [now, then] = [self.held(what), all].map(|held| held.saturating_sub(self.seat(pool)));
-        let free = self.0.bank.bounds.totals[what as usize].saturating_sub(pool.used + pool.kept);
+    /// Whether the rule between callers lets this one hold `all` of a resource, if this much is `taken`.
+    fn may_hold(&self, what: Resource, all: usize, taken: usize) -> bool {
+        let (held, one) = (self.held(what), what.row());
+        let [now, then] = [held, all].map(|held| self.excess(what, held));
+        let free = self.0.bank.bounds.totals[what as usize].saturating_sub(taken);
         // Compared before the last one is taken.
         let is_in_share = |left: usize| self.is_alone() || (then - one) / 3 < left + one;
-        let left = free.checked_sub(then - now);
-        all <= self.most(what) && (then == now || left.is_some_and(is_in_share))
+        let fits = then <= now || free.checked_sub(then - now).is_some_and(is_in_share);
+        all <= held || all <= self.most(what) && fits
     }
 
-    /// Makes an amount that it holds larger or smaller, in multiples of the resource's row, for a caller that waits on this
-    /// thread or for one that does not wait. False if it may not. A shared seat is taken with the first that is held, and
-    /// given back with the last.
-    fn change(&self, what: Resource, less: usize, more: usize, waits: Option<&Thread>) -> bool {
-        let mut guard = lock(&self.0.bank.ledger);
-        let (ledger, before) = (&mut *guard, self.held(what));
+    /// Makes an amount that it holds larger or smaller, in multiples of the resource's row. False if it may not. A shared seat
+    /// is taken with the first that is held, and given back with the last.
+    fn change(&self, what: Resource, less: usize, more: usize) -> bool {
+        let (bank, changing) = (&self.0.bank, lock(&self.0.changing));
+        let before = self.held(what);
         let after = (before - less).saturating_add(more);
-        let sits = ledger.free_seats > 0 && self.holds() == 0;
-        ledger.free_seats -= usize::from(sits && !self.0.has_seat.swap(true, Relaxed));
-        let seat = self.seat(&ledger.pools[what as usize]);
-        let is_next = |next: &Waiter| {
-            waits.is_some_and(|me| me.id() == next.thread.id()) || before < next.account.held(what)
-        };
-        let may_hold = after <= before
-            || self.may_hold(ledger, what, after)
-                // A caller does not wait for its own seat.
-                && (after <= seat || ledger.next(what).is_none_or(is_next));
-        if may_hold {
-            let pool = &mut ledger.pools[what as usize];
-            pool.used = pool.used - before + after;
-            pool.kept = pool.kept + before.min(seat) - after.min(seat);
-            self.0.held[what as usize].store(after, Relaxed);
-            if waits.is_some() {
-                let is_own = |waiter: &Waiter| waiter.account.address() == self.address();
-                ledger.queue.sort_by_key(is_own);
-            }
+        if before == 0 && !self.0.has_seat.load(Relaxed) && self.holds() == 0 {
+            let sits = bank
+                .free_seats
+                .fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1));
+            self.0.has_seat.store(sits.is_ok(), Relaxed);
         }
-        let stands = self.holds() == 0 && !ledger.names.contains(&self.0.name);
-        ledger.free_seats += usize::from(stands && self.0.has_seat.swap(false, Relaxed));
-        let used = ledger.pools[Resource::Memory as usize].used;
-        let trims = ledger.peak.saturating_sub(used) >= TRIM_AFTER;
-        ledger.peak = if trims { used } else { ledger.peak.max(used) };
-        let next = ledger.next(what).filter(|_| after < before);
-        let next = next.map(|next| next.thread.clone());
-        drop(guard);
-        next.inspect(Thread::unpark);
-        if trims {
+        let [now, then] = [before, after].map(|held| self.excess(what, held));
+        let charge = |taken| {
+            self.may_hold(what, after, taken)
+                .then(|| taken - now + then)
+        };
+        let charged = bank.taken[what as usize].fetch_update(AcqRel, Relaxed, charge);
+        if charged.is_ok() {
+            self.0.held[what as usize].store(after, Relaxed);
+            bank.used[what as usize].fetch_add(after.wrapping_sub(before), Relaxed);
+        }
+        let is_named = self.0.is_named.load(Relaxed);
+        if !is_named && self.holds() == 0 && self.0.has_seat.swap(false, Relaxed) {
+            bank.free_seats.fetch_add(1, Relaxed);
+        }
+        drop(changing);
+        if then < now {
+            bank.hand_out(what);
+        }
+        let used = bank.used[Resource::Memory as usize].load(Relaxed);
+        if bank.peak.fetch_max(used, Relaxed).saturating_sub(used) >= TRIM_AFTER {
+            bank.peak.store(used, Relaxed);
             heap::trim();
         }
-        may_hold
+        charged.is_ok()
     }
 }
 
@@ -473,8 +489,9 @@ impl Reservation {
     /// [`QuotaExceeded`], and nothing has changed.
     pub(crate) fn set(&mut self, held: usize) -> Result<(), QuotaExceeded> {
         let (what, step, account) = (self.what, self.what.row(), &self.account);
-        let [before, after] = [self.held, held].map(|n| n.div_ceil(step).saturating_mul(step));
-        while after != before && !account.change(what, before, after, None) {
+        let before = self.held.next_multiple_of(step);
+        let after = held.checked_next_multiple_of(step).ok_or(QuotaExceeded)?;
+        while after != before && !account.change(what, before, after) {
             let reclaim = account.0.bank.reclaim.get();
             let reclaim = reclaim.filter(|_| what == Resource::Memory);
             if !reclaim.is_some_and(|reclaim| reclaim(account)) {
@@ -512,10 +529,10 @@ mod tests {
     }
 
     fn seat(account: &Account, what: Resource) -> usize {
-        let ledger = lock(&account.0.bank.ledger);
-        let shares = ledger.free_seats > 0 && account.holds() == 0;
+        let bank = &account.0.bank;
+        let shares = bank.free_seats.load(Relaxed) > 0 && account.holds() == 0;
         match shares || account.0.has_seat.load(Relaxed) {
-            true => ledger.pools[what as usize].seat,
+            true => bank.seats[what as usize].load(Relaxed),
             false => 0,
         }
     }
@@ -568,6 +585,26 @@ mod tests {
     }
 
     #[test]
+    fn who_stays_in_its_seat_waits_for_nobody() {
+        let accounts = Accounts::new(Bounds {
+            shared_seats: Some(1),
+            ..accounts(80, true).0.bounds.clone()
+        });
+        accounts.seat(HashSet::from(["named".to_owned()]));
+        let [named, other] = ["named", "other"].map(|name| accounts.of(name));
+        // A shared seat is taken with the first that is held.
+        let _first = other.take(Resource::Calls, 1);
+        let (done, is_done) = std::sync::mpsc::channel();
+        let _locked = lock(&accounts.0.queue);
+        thread::spawn(move || {
+            let taken = [&named, &other].map(|who| who.take(Resource::Runs, 10).is_ok());
+            let _ = done.send(taken);
+        });
+        let taken = is_done.recv_timeout(Duration::from_secs(120));
+        assert_eq!(taken, Ok([true; 2]));
+    }
+
+    #[test]
     fn whatever_a_hundred_callers_did_nobody_is_refused_its_seat() {
         let mut rng = Rng::new(1);
         for round in 0..20 {
@@ -604,11 +641,12 @@ mod tests {
                 }
             }
             drop(held);
-            let ledger = lock(&accounts.0.ledger);
-            let seats = 16 + ledger.names.len();
-            let is_empty = |pool: &Pool| (pool.used, pool.kept) == (0, seats * pool.seat);
-            assert!(ledger.pools.iter().all(is_empty));
-            assert_eq!(ledger.free_seats, 16);
+            let (bank, names) = (&accounts.0, lock(&accounts.0.named).len());
+            let amounts = |of: &Amounts| of.each_ref().map(|amount| amount.load(Relaxed));
+            let kept = amounts(&bank.seats).map(|seat| seat * (16 + names));
+            let found = [&bank.used, &bank.taken].map(amounts);
+            assert_eq!(found, [[0; RESOURCES], kept]);
+            assert_eq!(bank.free_seats.load(Relaxed), 16);
         }
     }
 
@@ -617,29 +655,29 @@ mod tests {
         let accounts = accounts(5, true);
         let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| accounts.of(name));
         let _held = [(&a, 2), (&b, 1), (&d, 1)].map(|(who, n)| who.take(Resource::Runs, n));
-        let waiting = [&a, &b, &b, &d].map(|account| {
-            let thread = thread::spawn(|| {}).thread().clone();
-            let (what, account, me) = (Resource::Runs, account.clone(), thread.clone());
+        let places = [&a, &b, &b, &d].map(|account| {
+            let place: Arc<Mutex<Option<Reservation>>> = Arc::default();
             let waiter = Waiter {
-                what,
-                account,
-                thread,
+                what: Resource::Runs,
+                account: account.clone(),
+                thread: thread::current(),
+                place: place.clone(),
             };
-            lock(&accounts.0.ledger).queue.push(waiter);
-            me
+            lock(&accounts.0.queue).push(waiter);
+            place
         });
-        let gets = |account: &Account, waits| {
-            let may_have = account.change(Resource::Runs, 0, 1, waits);
-            may_have && account.change(Resource::Runs, 1, 0, None)
-        };
-        let [of_a, of_b, last_of_b, of_d] = waiting.each_ref().map(Some);
-        let callers = [&a, &d, &b, &b, &d].into_iter();
-        let turns = callers.zip([of_a, of_d, of_b, last_of_b, of_d]);
-        let found: Vec<bool> = turns.map(|(who, waits)| gets(who, waits)).collect();
-        let expected = [false, false, true, false, true];
-        assert_eq!(found, expected, "who came first, and then who had no turn");
-        let found = [&a, &b, &c].map(|who| gets(who, None));
-        assert_eq!(found, [false, false, true], "nobody passes who holds less");
+        accounts.0.hand_out(Resource::Runs);
+        assert!(a.take(Resource::Runs, 1).is_err(), "it is given already");
+        // Each gives back its place, which the next one gets at once.
+        let found = places.each_ref().map(|_| {
+            let (at, place) = (0..)
+                .zip(&places)
+                .find(|(_, place)| lock(place).is_some())?;
+            lock(place).take().map(|_| at)
+        });
+        let turns = [1, 3, 2, 0].map(Some);
+        assert_eq!(found, turns, "who came first, and then who had no turn");
+        assert!(c.take(Resource::Runs, 1).is_ok());
     }
 
     #[test]
@@ -708,10 +746,10 @@ mod tests {
         let _used = accounts.of("c");
         let found = [0..MANY_HOLDERS - 3, 0..1, MANY_HOLDERS..MANY_HOLDERS + 1].map(|names| {
             names.for_each(|name| drop(accounts.of(name)));
-            lock(&accounts.0.ledger).holders.len()
+            read(&accounts.0.accounts).len()
         });
         assert_eq!(found, [MANY_HOLDERS, MANY_HOLDERS, 3]);
-        let found = ["a", "b", "c"].map(|name| lock(&accounts.0.ledger).holders.contains_key(name));
+        let found = ["a", "b", "c"].map(|name| read(&accounts.0.accounts).contains_key(name));
         assert_eq!(found, [true, false, true], "the rate of one is used up");
     }
 

@@ -84,7 +84,8 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
 /// The time of a date or of so many hours, days or weeks ago, in milliseconds since 1970.
 fn since(path: &str, text: &str) -> Result<u64, Error> {
     let ago = |(unit, hours): (char, u64)| {
-        let number: u64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
+        let number = text.strip_suffix([unit, unit.to_ascii_uppercase()])?;
+        let number: u64 = number.trim_end().parse().ok()?;
         let ago = number.saturating_mul(hours * 3_600_000);
         Some(time::milliseconds_now().saturating_sub(ago))
     };

@@ -306,7 +306,7 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
         (json!({"query": "Summarize GPT resume"}), 1),
         (json!({"query": "summarize ai"}), 0),
         (json!({"query": "ai", "since": "2d"}), 1),
-        (json!({"since": "1 w"}), 2),
+        (json!({"since": "1 W"}), 2),
         (json!({"since": today}), 2),
         (json!({"since": "2999-12-31T23:59:59Z"}), 0),
         (json!({"since": "0h"}), 0),
