@@ -447,7 +447,8 @@ impl Account {
             bank.free_seats.fetch_add(1, Relaxed);
         }
         drop(changing);
-        if then < now {
+        // Within its seat, only another call of the same caller can wait for what is given back.
+        if after < before && (now > 0 || before == self.most(what)) {
             bank.hand_out(what);
         }
         let used = bank.used[Resource::Memory as usize].load(Relaxed);

@@ -7,7 +7,7 @@
 //! ```
 //! Each caller sets its maximum age: with [`Duration::ZERO`] it never gets a value whose read began before its call,
 //! and callers that arrive during a read share the next one. A read in flight for longer than `patience` is abandoned:
-//! the next caller starts another.
+//! the next caller starts another. An error may also count for callers that ask soon after it.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use crate::sync::{Finally, lock};
 /// A cached value.
 pub(crate) struct Cached<T> {
     patience: Duration,
+    /// For how long after its end a failed read counts.
+    rest: Duration,
     state: Mutex<CacheState<T>>,
     /// Where callers wait for every second read, so that a caller who cannot use the value of this read sleeps until
     /// the next one.
@@ -32,8 +34,8 @@ struct CacheState<T> {
     flight: Option<Instant>,
     /// Where callers wait that share the newest read.
     turn: usize,
-    /// The start of the last read that failed, and its error.
-    failed: Option<(Instant, Error)>,
+    /// The start and the end of the last read that failed, and its error.
+    failed: Option<(Instant, Instant, Error)>,
 }
 
 impl<T> Cached<T> {
@@ -47,9 +49,15 @@ impl<T> Cached<T> {
         };
         Cached {
             patience,
+            rest: Duration::ZERO,
             state: Mutex::new(state),
             landed: [const { Condvar::new() }; 2],
         }
+    }
+
+    /// The same, but after a read that failed nothing is read for this long.
+    pub(super) fn resting(self, rest: Duration) -> Cached<T> {
+        Cached { rest, ..self }
     }
 
     /// The newest value, if its read began after `begun` or there is no such bound.
@@ -87,8 +95,8 @@ impl<T> Cached<T> {
             {
                 return Ok(Arc::clone(value));
             }
-            if let Some((flight, error)) = &state.failed
-                && shared == Some(*flight)
+            if let Some((flight, end, error)) = &state.failed
+                && (shared == Some(*flight) || end.elapsed() < self.rest)
             {
                 return Err(error.clone());
             }
@@ -125,7 +133,7 @@ impl<T> Cached<T> {
         match &result {
             Ok(value) if newest <= Some(begun) => state.value = Some((begun, Arc::clone(value))),
             Err(error) if error.kind != Kind::Cancelled && *error != no_room() => {
-                state.failed = Some((begun, error.clone()))
+                state.failed = Some((begun, Instant::now(), error.clone()))
             }
             _ => {}
         }
@@ -223,8 +231,11 @@ mod tests {
         let (first, second) = together(&cached, LONG, || Err(unavailable()), another_reads);
         let shown = (first.unwrap(), second);
         assert_eq!(shown, (Err(unavailable()), Err(unavailable())));
-        let found = get(&cached, LONG, || Ok(Arc::new(2)));
-        assert_eq!(found, Ok(Arc::new(2)), "a failure is not kept");
+        let cached = cached.resting(LONG);
+        let found = get(&cached, LONG, another_reads);
+        assert_eq!(found, Err(unavailable()), "a failure counts for a while");
+        let found = get(&cached.resting(Duration::ZERO), LONG, || Ok(Arc::new(2)));
+        assert_eq!(found, Ok(Arc::new(2)), "and is not kept");
     }
 
     #[test]

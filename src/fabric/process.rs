@@ -47,6 +47,8 @@ const VERSION: Duration = Duration::from_secs(5);
 /// How long a start may take, and how long each answer may take during the start.
 const START: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(1);
+/// How long after a start that failed nothing is started: a call may need several requests.
+const REST: Duration = Duration::from_secs(1);
 /// How often to look whether it is up.
 const LOOK: Duration = Duration::from_millis(10);
 /// How long Fabric must stay up after its first answer, which may come from another server; and how long to wait for
@@ -120,7 +122,7 @@ impl Process {
     pub(crate) fn new(program: PathBuf) -> Process {
         Process {
             program,
-            up: Cached::new(Duration::MAX),
+            up: Cached::new(Duration::MAX).resting(REST),
             used: Mutex::new(Instant::now()),
             ends: Mutex::default(),
             output: Mutex::default(),
@@ -145,7 +147,7 @@ impl Process {
     /// The Fabric that is up; it is started if need be, and ended only when the value is dropped.
     ///
     /// # Errors
-    /// Fabric cannot be started; all callers that waited for it get this. Cancelled, if `wait` says so.
+    /// Fabric cannot be started; all callers that waited for it, or ask soon after, get this. Cancelled, if `wait` says so.
     pub(crate) fn ask(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
         self.sweep();
         *lock(&self.used) = Instant::now();

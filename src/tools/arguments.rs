@@ -607,7 +607,6 @@ mod tests {
 {"x": null, "f": null, "n": null, "v": null, "dry_run": null, "s": null} => None, false, 9.0, None, {}, false, None, []
 {"x": "", "f": "", "n": "", "i": [], "v": "", "s": "", "wait_seconds": {}} => None, false, 9.0, None, {}, false, None, []
 {"x": {}, "f": [], "n": {}, "v": {"a": {}, "b": [], "c": ""}, "s": {}, "y": null} => None, false, 9.0, None, {}, false, None, []
-{"s": [{}], "v": [""], "x": [null]} => None, false, 9.0, None, {}, false, None, []
 {"x": " a ", "f": "True", "n": "0.2", "i": " 3 ", "dry_run": "false"} => "a", true, 0.2, 3, {}, false, None, []
 {"v": {"a": 1, "b": true, "c": 0.5, "d": "", "e": null}} => None, false, 9.0, None, {"a": "1", "b": "true", "c": "0.5", "d": ""}, false, None, []
 {"v": "{\"a\": \"{}\"}", "wait_seconds": 99} => None, false, 9.0, None, {"a": "{}"}, false, 9, []
@@ -659,22 +658,9 @@ mod tests {
         let length = |value: Value| read(value, string).map(|text| text.map(|text| text.len()));
         assert_eq!(length(json!({"x": fits})), Ok(Some(MAX_STRING)));
         assert!(length(json!({"x": format!("{fits}x")})).is_err());
-        for (value, ok) in [
-            (json!(0), true),
-            (json!(2), true),
-            (json!(-0.001), false),
-            (json!(2.001), false),
-        ] {
-            assert_eq!(read(json!({"n": value}), number).is_ok(), ok, "{value}");
-        }
-        for (value, ok) in [
-            (json!(5.0), true),
-            (json!(5.5), false),
-            (json!(-1), false),
-            (json!(1e300), false),
-            (json!(10), false),
-        ] {
-            assert_eq!(read(json!({"i": value}), integer).is_ok(), ok, "{value}");
-        }
+        let numbers = [0.0, 2.0, -0.001, 2.001].map(|n| read(json!({"n": n}), number).is_ok());
+        assert_eq!(numbers, [true, true, false, false]);
+        let whole = [5.0, 5.5, -1.0, 1e300, 10.0].map(|i| read(json!({"i": i}), integer).is_ok());
+        assert_eq!(whole, [true, false, false, false, false]);
     }
 }
