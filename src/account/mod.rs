@@ -120,8 +120,10 @@ struct Bank {
     /// Every call is to stop.
     aborting: AtomicBool,
     /// Frees the memory of a finished run of this account; false if there is none.
-    reclaim: OnceLock<Box<dyn Fn(&Account) -> bool + Send + Sync>>,
+    reclaim: OnceLock<Box<Reclaim>>,
 }
+
+type Reclaim = dyn Fn(&Account) -> bool + Send + Sync;
 
 /// An amount of each resource.
 type Amounts = [AtomicUsize; RESOURCES];
@@ -138,6 +140,7 @@ struct Waiter {
 #[derive(Clone)]
 pub(crate) struct Account(Arc<Holder>);
 
+#[derive(Default)]
 struct Holder {
     bank: Arc<Bank>,
     /// Locked while something is taken or given back. All callers share no other lock but that of the queue, which those
@@ -223,11 +226,7 @@ impl Accounts {
         let account = accounts.entry(name).or_insert_with(|| {
             Account(Arc::new(Holder {
                 bank: self.0.clone(),
-                changing: Mutex::default(),
-                held: Amounts::default(),
-                has_seat: false.into(),
-                is_named: false.into(),
-                rate: Rate::default(),
+                ..Holder::default()
             }))
         });
         account.clone()
@@ -277,8 +276,7 @@ impl Bank {
     fn hand_out(&self, what: Resource) {
         let (mut queue, taken) = (lock(&self.queue), self.taken[what as usize].load(Acquire));
         let held = |(_, waiter): &(usize, &Waiter)| waiter.account.held(what);
-        let waiting = queue.iter().enumerate();
-        let waiting = waiting.filter(|(_, waiter)| waiter.what == what);
+        let waiting = queue.iter().enumerate().filter(|(_, one)| one.what == what);
         let able = waiting.filter(|one| one.1.account.may_hold(what, held(one) + 1, taken));
         if let Some((at, _)) = able.min_by_key(held)
             && let Ok(place) = queue[at].account.take(what, 1)
