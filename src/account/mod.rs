@@ -530,10 +530,8 @@ mod tests {
     fn seat(account: &Account, what: Resource) -> usize {
         let bank = &account.0.bank;
         let shares = bank.free_seats.load(Relaxed) > 0 && account.holds() == 0;
-        match shares || account.0.has_seat.load(Relaxed) {
-            true => bank.seats[what as usize].load(Relaxed),
-            false => 0,
-        }
+        let has_seat = shares || account.0.has_seat.load(Relaxed);
+        usize::from(has_seat) * bank.seats[what as usize].load(Relaxed)
     }
 
     /// Takes one at a time until there is no more.
@@ -652,7 +650,7 @@ mod tests {
     #[test]
     fn who_holds_least_gets_the_next_place() {
         let accounts = accounts(5, true);
-        let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| accounts.of(name));
+        let [a, b, d] = ["a", "b", "d"].map(|name| accounts.of(name));
         let _held = [(&a, 2), (&b, 1), (&d, 1)].map(|(who, n)| who.take(Resource::Runs, n));
         let places = [&a, &b, &b, &d].map(|account| {
             let place: Arc<Mutex<Option<Reservation>>> = Arc::default();
@@ -674,9 +672,7 @@ mod tests {
                 .find(|(_, place)| lock(place).is_some())?;
             lock(place).take().map(|_| at)
         });
-        let turns = [1, 3, 2, 0].map(Some);
-        assert_eq!(found, turns, "who came first, and then who had no turn");
-        assert!(c.take(Resource::Runs, 1).is_ok());
+        assert_eq!(found, [1, 3, 2, 0].map(Some), "first who had no turn");
     }
 
     #[test]

@@ -414,7 +414,7 @@ impl<'a> Report<'a> {
         for (flag, name) in denied.chain(allowed).chain(models) {
             let known = names.iter().any(|known| is_same(known, name));
             if let Some(name) = Name::parse(flag, name).ok().filter(|_| !known) {
-                let why = format!("{flag}: {}", not_found(&name, names).detail);
+                let why = format!("{flag}: {}", not_found(&name, names, &|_| true).detail);
                 self.found(Cause::Settings, &[("why", &why)]);
             }
         }

@@ -51,7 +51,7 @@ pub(crate) fn write(
         let name = Name::parse(flag, name)?;
         server.backend.policy.check(flag, &name)?;
         let is_known = known.contains(name.as_str()).then_some(());
-        is_known.ok_or_else(|| not_found(&name, &known))
+        is_known.ok_or_else(|| not_found(&name, &known, &|_| true))
     };
     let (mut report, mut refused) = (String::new(), None);
     for name in names {

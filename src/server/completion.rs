@@ -52,7 +52,7 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         if let Some(prompt) = prompt {
             let names = fabric.names(catalog.ttl, wait)?;
             if !names.contains(prompt.as_str()) {
-                return Err(not_found(&prompt, &names).into());
+                return Err(not_found(&prompt, &names, &|name| backend.policy.allows(name)).into());
             }
         }
         let ranked = match by_strategies {

@@ -106,7 +106,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         let Some(entry) = snapshot.pattern(name) else {
             let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
             let names = names.filter(|name| backend.policy.allows(name)).collect();
-            return Err(not_found(&pattern, &names).into());
+            return Err(not_found(&pattern, &names, &|_| true).into());
         };
         if !is_runnable(&entry.variables) {
             return Err(not_runnable("name", name).into());

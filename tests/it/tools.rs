@@ -258,6 +258,12 @@ fn create_coding_feature_is_refused_unless_allowed() {
     let text = client.failure("fabric_run_pattern", arguments.clone(), "invalid-request");
     assert!(text.contains("--allow-pattern"), "the way out: {text}");
     fabric.expect_chats(0);
+    for then in [json!([]), json!(["ai"])] {
+        let wrong =
+            json!({"pattern_name": "create_codng_feature", "input_text": "x", "then": then});
+        let text = client.failure("fabric_run_pattern", wrong, "pattern-not-found");
+        assert!(!text.contains("create_coding_feature"), "{text}");
+    }
     for program in [
         Program::with(&fabric).flags("--allow-pattern create_coding_feature"),
         Program::with(&fabric).arg("--allow-pattern=create_coding_feature"),

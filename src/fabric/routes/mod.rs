@@ -353,7 +353,7 @@ impl Client {
         };
         match self.names(age, wait) {
             Err(why) if why.kind == Kind::Cancelled || !self.has_fabric() => why,
-            Ok(names) if !names.contains(name.as_str()) => not_found(name, &names),
+            Ok(names) if !names.contains(name.as_str()) => not_found(name, &names, &|_| true),
             _ => error,
         }
     }
@@ -448,17 +448,18 @@ fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none()
 }
 
-/// The error for an unknown pattern, with similar names, or else with the results of a search for it.
-pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
+/// The error for an unknown pattern, with similar names, or else with the results of a search for it, as far as it
+/// `allows` them.
+pub(crate) fn not_found(name: &Name, names: &Names, allows: &dyn Fn(&str) -> bool) -> Error {
     if names.is_empty() {
         return Error::of(Cause::NoPatterns, &[]);
     }
     let wanted = name.as_str();
     let close = text::closest(wanted, names.iter()).into_iter();
-    let meant = close.filter(|known| text::is_misspelled(wanted, known));
+    let meant = close.filter(|known| text::is_misspelled(wanted, known) && allows(known));
     let meant = names::suggestion(meant);
     let found = match meant.is_empty() {
-        true => names.index().search(wanted, MOST_FOUND, |_| true).hits,
+        true => names.index().search(wanted, MOST_FOUND, allows).hits,
         false => Vec::new(),
     };
     let hint = match names::in_quotes(found, "and").as_str() {

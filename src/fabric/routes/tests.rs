@@ -284,7 +284,7 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     assert_eq!(error.kind, Kind::PatternNotFound);
     let expected = "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? fabric_list_patterns has them all.";
     assert_eq!(error.detail, expected);
-    let none = not_found(&name("qqq"), &Names::default());
+    let none = not_found(&name("qqq"), &Names::default(), &|_| true);
     let part = "`fabric --updatepatterns`";
     assert!(none.parts().1.contains(part), "{none}");
     // No typing error: what a search for it finds.

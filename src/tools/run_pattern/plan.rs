@@ -129,6 +129,9 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     // The pattern may not exist; the names are read only after a failure.
     let mut error = fabric.or_not_found(&step.pattern, error, &context.wait());
     if error.kind == Kind::PatternNotFound {
+        if let Some(names) = fabric.known_names() {
+            error.detail = unknown(&step.pattern, &names, context).detail;
+        }
         // What is said of the only similar one.
         let mut found = Vec::new();
         let _ = patterns(std::slice::from_ref(step), "", false, context, &mut found);
@@ -168,12 +171,17 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     error
 }
 
+/// The error for an unknown pattern. It suggests only patterns that may be run.
+fn unknown(pattern: &Name, names: &Names, context: &Context) -> Error {
+    not_found(pattern, names, &|name| context.backend.policy.allows(name))
+}
+
 /// Refuses a step whose pattern is not among the `names`.
-fn is_listed(step: usize, pattern: &Name, names: &Names) -> Result<(), Error> {
+fn is_listed(step: usize, pattern: &Name, names: &Names, context: &Context) -> Result<(), Error> {
     if names.contains(pattern.as_str()) {
         return Ok(());
     }
-    let (why, prefix) = (not_found(pattern, names), prefix_of(step));
+    let (why, prefix) = (unknown(pattern, names, context), prefix_of(step));
     let detail = format!("`{prefix}pattern_name`: {} Nothing was run.", why.detail);
     Err(Error { detail, ..why })
 }
@@ -193,7 +201,7 @@ fn patterns(
     for (i, step) in steps.iter().enumerate().filter(is_named) {
         let (prefix, mut pattern) = (prefix_of(i), &step.pattern);
         let meant;
-        if let Err(unknown) = is_listed(i, pattern, &names) {
+        if let Err(unknown) = is_listed(i, pattern, &names, context) {
             found.push(Err(unknown));
             // If only one pattern is similar, its variables are checked too, so that the next try is right.
             let [similar] = closest(pattern.as_str(), names.iter())[..] else {
