@@ -1,7 +1,6 @@
 //! Where the input of a run comes from, and which inputs are refused: links and files are not opened, so a model would
 //! be paid for making up their content.
 
-use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use crate::config::MAX_RUN_OUTPUT;
@@ -86,12 +85,11 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 const SHORT: usize = 200;
 
 /// The words of requests, each after the name of a list that it is in.
-static LISTS: LazyLock<HashSet<(&str, &str)>> = LazyLock::new(|| {
+static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     let lists = include_str!("requests.txt").lines();
     let lists = lists.filter_map(|line| line.split_once(": "));
-    lists
-        .flat_map(|(list, words)| words.split(' ').map(move |word| (list, word)))
-        .collect()
+    let words = lists.map(|(list, words)| words.split(' ').map(move |word| (list, word)));
+    words.flatten().collect()
 });
 
 /// What an input may contain besides words. The later in this list, the clearer it is that something is to be done with
@@ -105,6 +103,23 @@ enum Thing {
     Link,
     File,
 }
+
+/// What requests are known by, and how few words of no list such a request must have: fewer than this if it is about a
+/// kind, an attachment, a source, a site, a link, a file. It is known by a word of a list ("inside": right before the
+/// thing), by a question mark, by having two other words at most, or none but labels such as "Link:".
+const REQUESTS: [([usize; 6], &str); 11] = [
+    ([1, 2, 1, 2, 3, 3], "verbs"),
+    ([1, 1, 1, 0, 2, 3], "asks"),
+    ([0, 3, 1, 1, 3, 3], "unspaced"),
+    ([1, 1, 1, 0, 0, 0], "calls"),
+    ([0, 1, 0, 0, 0, 1], "begins"),
+    ([0, 0, 0, 0, 1, 1], "inside"),
+    ([0, 2, 0, 0, 3, 3], "begins inside"),
+    ([0, 0, 0, 0, 1, 1], "?"),
+    ([0, 0, 0, 0, 1, 1], "kinds"),
+    ([0, 1, 0, 0, 0, 0], "short"),
+    ([0, 0, 1, 1, 1, 1], "alone"),
+];
 
 /// Refuses an `argument` that contains the bytes of a file, or that is about a link or a file and contains nothing
 /// else. A model that can `search` may open links.
@@ -173,17 +188,12 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
     found.map(|(what, _)| *what)
 }
 
-/// The only thing that a text is about: the text is the thing alone, or a short request to do something with it. A text
-/// is such a request if no other words are left besides the thing and the words of the lists; two other words may be
-/// left if the request is clear.
+/// The only thing that a text is about, if it is the path of that, or a request: a row of [`REQUESTS`] fits it. The
+/// clearer a word asks for something, and the clearer the thing is, the more words of no list may be left besides.
 fn meant(text: &str) -> Option<Thing> {
-    let is_long = text.chars().nth(SHORT).is_some();
-    // "[title](link)" as words.
-    let spaced = (!is_long).then(|| text.replace("](", " "));
-    let text = spaced.as_deref().unwrap_or(text);
     let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
-    let ending = text.rsplit('.').next().unwrap_or_default();
-    let is_file = has("documents sources", &[ending]);
+    let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
+    let is_file = endings.any(|(_, ending)| text.ends_with(ending));
     // Paths may have blanks.
     let is_path = match text.as_bytes() {
         [b'\\', b'\\', ..] => true,
@@ -196,100 +206,56 @@ fn meant(text: &str) -> Option<Thing> {
     if is_path && !text.contains('\n') {
         return Some(Thing::File);
     }
-    if text.is_ascii() && !text.is_empty() && !text.contains(char::is_whitespace) {
-        return thing(text).filter(|thing| *thing > Thing::Attachment);
+    if text.chars().nth(SHORT).is_some() {
+        let is_word = text.is_ascii() && !text.contains(char::is_whitespace);
+        let word = is_word.then(|| text.to_lowercase())?;
+        return thing(&word, &[]).or(is_file.then_some(Thing::File));
     }
-    if is_long {
-        return None;
-    }
-    // Blanks around what is in a script without them.
-    let plain = Vec::from_iter(plain_letters(text).chars());
+    // "[title](link)" and "l'article" are two words each, and what is in a script without blanks is a word.
+    let plain = plain_letters(&text.replace("](", " ").replace(['\'', '’'], "' "));
+    let plain = Vec::from_iter(plain.chars());
     let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b) || *b == '.');
     let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
-    let all = Vec::from_iter(parts.split_whitespace());
-    // "The video" means a certain one, which is not here; "a video" means any.
-    let is_one =
-        |at: usize| has("definite verbs", &all[at.saturating_sub(2)..at]) || all[at].contains('\'');
-    let thing_at = |at: usize| match thing(all[at]) {
-        // A source.
-        Some(Thing::Link) if all[at].starts_with('(') => None,
-        found => found,
-    };
-    let things = (0..all.len()).filter_map(|at| Some((thing_at(at)?, at)));
-    let things = Vec::from_iter(things.filter(|(thing, at)| *thing > Thing::Kind || is_one(*at)));
-    let (found, at) = *things.iter().max()?;
-    // What follows a colon or is quoted may be what is asked about.
-    let is_given = |at: usize| {
-        all[at].starts_with(['"', '\'', '“', '„', '«']) || at > 0 && all[at - 1].ends_with(':')
-    };
-    if (0..all.len()).any(|at| is_given(at) && thing_at(at) < Some(Thing::Source)) {
-        return None;
+    let (mut words, mut unknown, mut asking) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut found, mut is_inside) = (None, false);
+    let (mut last, mut before) = ("", Vec::new());
+    for word in parts.split_whitespace() {
+        let lists = lists(word);
+        let thing = thing(word, &lists).filter(|thing| match thing {
+            // "The video" means a certain one, which is not here; "a video" means any.
+            Thing::Kind => before.contains(&"definite") || before.contains(&"verbs"),
+            // A source.
+            Thing::Link => !word.starts_with('('),
+            _ => true,
+        });
+        // What follows a colon or is quoted may be what is asked about.
+        let is_given = last.ends_with(':') || word.starts_with(['"', '\'', '“', '„', '«']);
+        if is_given && thing < Some(Thing::Source) {
+            return None;
+        }
+        if thing >= found {
+            (found, is_inside) = (thing, before.contains(&"inside"));
+        }
+        if thing < Some(Thing::Attachment) || word.starts_with(is_unspaced) {
+            words.push(word);
+            unknown.extend(lists.is_empty().then_some(word));
+            asking.extend(&lists);
+        }
+        (last, before) = (word, lists);
     }
-    let is_word = |word: &&&str| word.starts_with(is_unspaced) || thing(word).is_none();
-    let words = Vec::from_iter(all.iter().filter(is_word).flat_map(|word| word.split('-')));
-    let is_other = |word| !has("verbs asks calls begins unspaced around", &[word]);
-    let others = words.iter().filter(|word| is_other(word)).count();
-    // How a sentence, or a part of one, begins.
-    let is_end = |word: &str| word.ends_with([',', '.', ';', ':', '!', '?', '—', '-', '–']);
-    let begins = |from, lists| {
-        let mut starts = (from..all.len()).filter(|at| *at == 0 || is_end(all[at - 1]));
-        starts.any(|at| has(lists, &all[at..all.len().min(at + 2)]))
+    let found = found?;
+    let others = unknown.iter().filter(|word| !is_foreign(word)).count();
+    let asks = |what| match what {
+        "?" => text.contains(['?', '？']),
+        "inside" => is_inside,
+        "short" => words.len() < 3,
+        "alone" => words.iter().all(|word| word.ends_with(':')),
+        list => asking.contains(&list),
     };
-    let is_asked = begins(0, "begins") && found > Thing::Site;
-    // "Who speaks in" it, or "watch" it "and list" something, or "this talk" before it.
-    let near = &all[at.saturating_sub(1)..];
-    let inside = has("inside", &near[..1]);
-    let is_about = |(thing, _): &(Thing, usize)| *thing == Thing::Kind;
-    let is_in = inside || has("verbs asks", near) || things.iter().any(is_about);
-    // "Check my attached" letter, or "it is attached, improve it".
-    let is_mine = has("verbs asks calls", &all[..1]) && has("definite", &near[..1]);
-    let is_mine = found == Thing::Attachment && (is_mine || begins(1, "begins verbs asks"));
-    // A site may be named.
-    let is_alone = words.is_empty() && (found != Thing::Site || things.len() == all.len());
-    let asks = is_alone || has("verbs asks", &words);
-    let is_clear = has("unspaced", &words)
-        || is_mine
-        || has("verbs", &words) && found > Thing::Kind
-        || is_in && (asks || is_asked) && found > Thing::Site;
-    let is_short =
-        words.len() <= 4 && text.contains(['?', '？']) || is_asked && found == Thing::File;
-    // "Here is the link" before it, or "see" an attachment.
-    let is_shown = match found {
-        Thing::Attachment => at > 0 && words.len() < 3,
-        _ => found > Thing::Site && has("kinds", &all),
+    let is_request = |(most, what): &([usize; 6], &'static str)| {
+        others < most[found as usize] && what.split(' ').all(asks)
     };
-    let asks =
-        asks || is_shown || has("calls", &words) || (inside || is_short) && found > Thing::Site;
-    // "Transcript: x.txt".
-    let label = near[0].strip_suffix(':').unwrap_or_default();
-    let is_label = found >= Thing::Source && label.ends_with(char::is_alphanumeric);
-    let most = if found == Thing::Source { 0 } else { 2 };
-    let is_request = is_clear && others <= most
-        || (asks || is_label) && others == 0
-        || is_label && words.len() < 2;
-    is_request.then_some(found)
-}
-
-/// Whether one of the words is in one of the lists.
-fn has(lists: &str, words: &[&str]) -> bool {
-    let known = || LISTS.iter().filter(|(list, _)| lists.contains(list));
-    let mut words = words.iter().map(|word| word.trim_matches(is_mark));
-    words.any(|word| {
-        let is_part = |(list, known): &(&str, &str)| match *list {
-            "unspaced" => word.starts_with(known) || word.ends_with(known),
-            "verbs" if known.bytes().next() != word.bytes().next() => false,
-            "verbs" => known.len() > 6 && is_misspelled(word, known),
-            _ => known.starts_with(is_unspaced) && word.contains(known),
-        };
-        // Reading the table takes milliseconds.
-        let is_said = || {
-            let language = Language::table();
-            language.foreign_ignored.contains(word) || !language.foreign(word).is_empty()
-        };
-        lists.split(' ').any(|list| LISTS.contains(&(list, word)))
-            || (word.starts_with(is_unspaced) || word.len() > 5) && known().any(is_part)
-            || lists.contains("around") && (word.is_empty() || is_said())
-    })
+    REQUESTS.iter().any(is_request).then_some(found)
 }
 
 /// What may stand around a word.
@@ -297,9 +263,29 @@ fn is_mark(c: char) -> bool {
     "\"'`()[]<>*,;:!?.-–—，。：？！、¿¡“”„«»‘’".contains(c)
 }
 
-/// What a word is that names something outside of the text.
-fn thing(word: &str) -> Option<Thing> {
-    let word = plain_letters(word.trim_matches(is_mark));
+/// The lists that a word, or a part of it, is in.
+fn lists(word: &str) -> Vec<&'static str> {
+    let parts = Vec::from_iter(word.split('-').map(|part| part.trim_matches(is_mark)));
+    let is_in = |(list, known): &&(&str, &str)| {
+        parts.iter().any(|part| match *list {
+            "unspaced" => part.starts_with(known) || part.ends_with(known),
+            "documents" | "sources" => part.ends_with(known),
+            "verbs" if known.len() > 6 => is_misspelled(part, known),
+            _ => part == known || known.starts_with(is_unspaced) && part.contains(known),
+        })
+    };
+    LISTS.iter().filter(is_in).map(|(list, _)| *list).collect()
+}
+
+/// Whether a word is none, or one of another language. Reading the table takes milliseconds.
+fn is_foreign(word: &str) -> bool {
+    let (table, word) = (Language::table(), word.trim_matches(is_mark));
+    word.is_empty() || table.foreign_ignored.contains(word) || !table.foreign(word).is_empty()
+}
+
+/// What a word that is in some lists names outside of the text.
+fn thing(word: &str, lists: &[&str]) -> Option<Thing> {
+    let word = word.trim_matches(is_mark);
     let (host, page) = word.split_once('/').unwrap_or_default();
     let is_host = host.starts_with(char::is_alphanumeric) && host.contains('.');
     let mut starts = ["https://", "http://", "www."].iter();
@@ -309,19 +295,18 @@ fn thing(word: &str) -> Option<Thing> {
     }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
     let (name, ending) = word.rsplit_once('.').unwrap_or_default();
-    let is_file = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
-        || name.ends_with(|c: char| c == ')' || c.is_alphanumeric())
-            && (has("documents sources", &[ending])
-                || name.contains('/') && ending.ends_with(char::is_alphabetic))
+    let is_path = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
+        || name.contains('/') && ending.ends_with(char::is_alphabetic)
         || word.starts_with("file://")
         || word.get(1..3) == Some(":\\");
-    let is_clear = has("documents", &[ending]);
-    let file = if is_clear { Thing::File } else { Thing::Source };
-    let others = [("attached", Thing::Attachment), ("kinds", Thing::Kind)];
-    // Without the article of "l'articolo".
-    let noun = word.rsplit(['\'', '’']).next().unwrap_or_default();
-    let other = others.into_iter().find(|(list, _)| has(list, &[noun]));
-    is_file.then_some(file).or(other.map(|(_, thing)| thing))
+    let named = lists.iter().filter_map(|list| match *list {
+        "documents" => Some(Thing::File),
+        "sources" => Some(Thing::Source),
+        "attached" => Some(Thing::Attachment),
+        "kinds" => Some(Thing::Kind),
+        _ => None,
+    });
+    named.chain(is_path.then_some(Thing::Source)).max()
 }
 
 #[cfg(test)]
