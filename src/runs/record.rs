@@ -100,6 +100,8 @@ pub(crate) struct Record {
     pub(crate) updated: u64,
     /// When it ended.
     pub(crate) ended: Option<u64>,
+    /// How many milliseconds from its end it is kept, by whichever process: what `--keep-runs` was where it began.
+    pub(super) keep: u64,
     /// For a task: how many milliseconds from `created` it must be kept.
     pub(crate) ttl: Option<u64>,
     /// Bytes of text.
@@ -162,6 +164,7 @@ impl Record {
             created: 0,
             updated: 0,
             ended: None,
+            keep: 0,
             ttl: None,
             bytes: 0,
             chars: Some(0),
@@ -232,7 +235,7 @@ mod tests {
         let mut record = Record::new(Identity::Named("a".into()), vec!["p".into()], "m".into());
         (record.id, record.created, record.updated) = (RunId(1), 5, 5);
         record.report.usage = Some(json!({"output_tokens": 7}));
-        let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7},"error":null,"format":null,"max_chars":null,"warnings":[],"partial":[],"request_id":null}"#;
+        let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"keep":0,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7},"error":null,"format":null,"max_chars":null,"warnings":[],"partial":[],"request_id":null}"#;
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
     }

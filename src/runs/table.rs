@@ -35,7 +35,7 @@ pub(super) const REFRESH: Duration = Duration::from_secs(60);
 
 /// The runs of this process, and those in its folder.
 pub(crate) struct Runs {
-    /// How long a run is kept after its end, in milliseconds.
+    /// How long a run that begins here is kept after its end, in milliseconds.
     keep: u64,
     folder: Option<Arc<Folder>>,
     /// The same folder for the ledger, also where no run is kept.
@@ -68,6 +68,8 @@ struct RunEntry {
 struct Age {
     began: i64,
     ended: Option<i64>,
+    /// How long it is kept after its end.
+    keep: u64,
 }
 
 impl Age {
@@ -138,6 +140,7 @@ impl Runs {
         Age {
             began: at(record.created),
             ended: record.ended.map(at),
+            keep: record.keep,
         }
     }
 
@@ -203,13 +206,17 @@ impl Runs {
     ) -> Result<RunWriter, QuotaExceeded> {
         let clock = &self.clock;
         record.created = clock.today();
-        record.updated = record.created;
+        (record.updated, record.keep) = (record.created, self.keep);
         let folder = self.folder.clone();
         let live = Arc::new(LiveRun::new(record, folder, account, clock.clone()));
-        let (began, ended) = (self.now(), None);
+        let age = Age {
+            began: self.now(),
+            ended: None,
+            keep: self.keep,
+        };
         let entry = RunEntry {
             run: Run::Live(live.clone()),
-            age: Age { began, ended },
+            age,
             account: account.clone(),
             charge: uncharged(account),
         };
@@ -334,7 +341,7 @@ impl Runs {
     /// Has it been kept for its time, and for as long as it is promised? `ttl` is only asked for where that matters: it
     /// takes a lock of the run.
     fn is_expired(&self, age: Age, now: i64, ttl: impl FnOnce() -> Option<u64>) -> bool {
-        let is_past = |ended: i64| ended.saturating_add_unsigned(self.keep) <= now;
+        let is_past = |ended: i64| ended.saturating_add_unsigned(age.keep) <= now;
         age.ended.is_some_and(is_past) && age.may_go(ttl(), now).is_some()
     }
 

@@ -31,7 +31,10 @@ pub(super) fn named(name: &str) -> Identity {
 }
 
 pub(super) fn record(owner: &Identity) -> Record {
-    Record::new(owner.clone(), vec!["summarize".into()], "m".into())
+    Record {
+        keep: KEEP.as_millis() as u64,
+        ..Record::new(owner.clone(), vec!["summarize".into()], "m".into())
+    }
 }
 
 /// As a server with several callers has them: so much memory, so many runs, so many bytes of them.
@@ -210,6 +213,14 @@ fn what_lay_there_before_ages_by_the_time_of_day_until_it_is_loaded() {
     let me = Identity::Local;
     let (_, before) = by_hand(folder());
     let run = before.finished(&me, "x");
+    let short = Duration::from_millis(1);
+    let clock = HandClock::default();
+    clock.pass(9);
+    let brief = Runs::new(short, folder(), &before.accounts, Arc::new(clock));
+    assert!(
+        brief.find(&run.id().to_string(), &me).is_some(),
+        "kept as long as where it began"
+    );
     let half = KEEP.as_millis() as u64 / 2;
     let (clock, loaded) = by_hand(folder());
     clock.pass(half);
