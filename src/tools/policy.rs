@@ -65,10 +65,15 @@ impl Policy {
     /// `invalid-request`, naming the models that may be run.
     pub(crate) fn model(&self, field: &str, chat: &mut Chat) -> Result<(), Error> {
         let own = &self.callers_models;
+        let named = own.iter().filter(|model| !model.ends_with('*'));
+        if !is_among(own, &chat.model)
+            && let Some(taken) = names::alike(&chat.model, named.clone().map(String::as_str))
+        {
+            chat.model = taken.to_owned();
+        }
         if chat.model.is_empty() {
             let (model, vendor) = self.model_of(chat.pattern.as_str());
-            let first = own.iter().find(|model| !model.ends_with('*'));
-            match first.filter(|_| !is_among(own, model)) {
+            match named.clone().next().filter(|_| !is_among(own, model)) {
                 Some(first) => chat.model.clone_from(first),
                 None => {
                     chat.model.clone_from(model);
@@ -108,10 +113,10 @@ impl Policy {
 
     /// The model and vendor of runs of a pattern that name none.
     fn model_of(&self, pattern: &str) -> (&String, &String) {
-        // Fabric's command line derives the name in the same way.
-        let variable = MODEL_VARIABLE.to_owned() + &pattern.replace('-', "_").to_uppercase();
-        let is_meant =
-            |own: &&PatternModel| own.pattern == variable || names::is_same(pattern, &own.pattern);
+        let is_meant = |own: &&PatternModel| {
+            let name = own.pattern.strip_prefix(MODEL_VARIABLE);
+            names::is_same(pattern, name.unwrap_or(&own.pattern))
+        };
         match self.pattern_models.iter().rfind(is_meant) {
             Some(own) => (&own.model, &own.vendor),
             None => (&self.default_model, &self.default_vendor),
@@ -235,7 +240,7 @@ mod tests {
         };
         let by_pattern = Policy {
             pattern_models: vec![
-                own("FABRIC_MODEL_SUMMARIZE", "theirs", "V"),
+                own("FABRIC_MODEL_SUM_MARIZE", "theirs", "V"),
                 own("other", "o", "O"),
             ],
             ..default.clone()
@@ -273,6 +278,7 @@ mod tests {
             "the first, as the default is another"
         );
         assert_eq!(run(&intern, "Llama3:8b", "B"), ok("Llama3:8b", "B"));
+        assert_eq!(run(&intern, "s-mall", ""), ok("small", ""));
         let told =
             "`model_name`: you may not run the model large; give one of yours: llama*, small.";
         assert_eq!(run(&intern, "large", ""), Err(told.to_owned()));
