@@ -292,7 +292,8 @@ impl Context {
     /// # Errors
     /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
     pub(crate) fn may_begin(&self, steps: u32) -> Result<Arc<Allowance>, Error> {
-        if self.account().is_closed() {
+        // A run that has begun may go on with its next step while the process waits for runs to end.
+        if self.account().is_closed() && self.run().is_none() {
             return Err(Error::stopped());
         }
         if !self.is_answered() && self.peer.stopped() {

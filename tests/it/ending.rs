@@ -27,7 +27,7 @@ fn listen(client: &mut Stdio) -> Value {
     client.begin("subscriptions/listen", filter)
 }
 
-/// A server on stdio with one slot for runs, which is taken, and a subscription.
+/// A server on stdio with one slot for runs, which a chain has, and a subscription.
 fn busy(fabric: &FakeFabric, drain: &str) -> (Stdio, Value, Value) {
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let program = Program::with(fabric)
@@ -36,7 +36,9 @@ fn busy(fabric: &FakeFabric, drain: &str) -> (Stdio, Value, Value) {
     let mut client = Stdio::speaking(Era::MODERN, program);
     let listening = listen(&mut client);
     client.next_note();
-    let running = client.begin("tools/call", run());
+    let mut chain = run();
+    chain["arguments"]["then"] = json!(["ai"]);
+    let running = client.begin("tools/call", chain);
     fabric.wait_held(1);
     (client, running, listening)
 }
@@ -60,7 +62,7 @@ fn a_signal_on_stdio_ends_subscriptions_at_once_and_begins_no_run() {
     assert_eq!(finished["result"]["isError"], false, "{finished}");
     is_stopped(&client.answer(&queued));
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
-    fabric.expect_chats(1);
+    fabric.expect_chats(2);
 }
 
 #[test]
@@ -92,7 +94,7 @@ fn queued_calls_still_run_after_the_end_of_input() {
         assert_eq!(client.answer(&id)["result"]["isError"], json!(false));
     }
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
-    fabric.expect_chats(2);
+    fabric.expect_chats(3);
 }
 
 #[test]
