@@ -328,22 +328,33 @@ impl<'a> Arguments<'a> {
                 error.detail += " For example {\"lang_code\": \"de\"}.";
                 return Err(error);
             };
-            let mut variables = BTreeMap::new();
+            let (mut variables, mut faults) = (BTreeMap::new(), Vec::new());
             for (key, value) in members {
                 let text = match value {
                     Node::Bool(value) => value.to_string(),
                     Node::Number(value) => value.to_string(),
-                    Node::Null => continue,
-                    value => string(&format!("{path}.{key}"), value)?.to_owned(),
+                    Node::Text(text) => text.to_string(),
+                    value if value.is_empty() => continue,
+                    value => {
+                        faults.push(wrong_type(&format!("{path}.{key}"), "a string", value));
+                        String::new()
+                    }
                 };
                 variables.insert(key.to_string(), text);
             }
-            names::variables(&variables).map_err(|error| within(&prefix, error.detail))?;
-            Ok(variables)
+            if let Err(error) = names::variables(&variables) {
+                faults.push(within(&prefix, error.detail));
+                // They are refused, but not missing.
+                variables.values_mut().for_each(String::clear);
+            }
+            let faults = faults.into_iter().map(|error| error.about(path));
+            Ok((variables, Vec::from_iter(faults)))
         };
         let constraints = || r#""additionalProperties":{"type":"string"},"#.to_owned();
-        self.ask(line, "object", Box::new(constraints), read)
-            .unwrap_or_default()
+        let found = self.ask(line, "object", Box::new(constraints), read);
+        let (variables, faults) = found.unwrap_or_default();
+        self.faults.extend(faults);
+        variables
     }
 
     /// A list of at most `most` steps, whose arguments `step` reads. A string is a step of that pattern, and one step is a
@@ -608,11 +619,10 @@ mod tests {
 {"x": "", "f": "", "n": "", "i": [], "v": "", "s": "", "wait_seconds": {}} => None, false, 9.0, None, {}, false, None, []
 {"x": {}, "f": [], "n": {}, "v": {"a": {}, "b": [], "c": ""}, "s": {}, "y": null} => None, false, 9.0, None, {}, false, None, []
 {"x": " a ", "f": "True", "n": "0.2", "i": " 3 ", "dry_run": "false"} => "a", true, 0.2, 3, {}, false, None, []
-{"v": {"a": 1, "b": true, "c": 0.5, "d": "", "e": null}} => None, false, 9.0, None, {"a": "1", "b": "true", "c": "0.5", "d": ""}, false, None, []
+{"v": {"a": 1, "b": true, "c": 0.5, "d": "", "e": null, "f": {}, "g": [""]}} => None, false, 9.0, None, {"a": "1", "b": "true", "c": "0.5", "d": ""}, false, None, []
 {"v": "{\"a\": \"{}\"}", "wait_seconds": 99} => None, false, 9.0, None, {"a": "{}"}, false, 9, []
 {"s": "p", "wait_seconds": "7"} => None, false, 9.0, None, {}, false, 7, ["p"]
 {"s": {"pattern_name": "p"}} => None, false, 9.0, None, {}, false, None, ["p"]
-{"s": [{}], "v": [""], "x": [null]} => None, false, 9.0, None, {}, false, None, []
 {"s": "[\"p\", {\"pattern_name\": \"q\"}]"} => None, false, 9.0, None, {}, false, None, ["p", "q"]
 "#;
 
