@@ -109,6 +109,9 @@ fn write_result(run: &Run, backend: &Backend, account: &Account, result: &mut Re
     let request_id = run.record().report.request_id.clone().unwrap_or_default();
     let outcome = tools::result(run, None, backend, account);
     write(&outcome, &backend.policy, account, &request_id, result);
+    if outcome.is_err() {
+        result.meta("run_id", &run.id());
+    }
 }
 
 /// Parses `tasks/get`.

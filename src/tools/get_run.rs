@@ -43,7 +43,6 @@ const PIECE: usize = 16 << 10;
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.string("run_id: The run.");
     let wait = arguments.wait("wait_seconds: Default 50.", MAX_WAIT);
-    let wait = wait.unwrap_or(Duration::from_secs(MAX_WAIT as u64));
     let all = (MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
     let (offset, max_chars) = arguments.part(all, "max_chars: Max characters.");
     let query = arguments.string("query: Words in pattern, model or output.");
@@ -53,14 +52,18 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
             list(context, query.as_deref().unwrap_or_default(), since)
         }));
     };
-    let needs = match wait.is_zero() {
-        true => Resource::Calls,
-        false => Resource::Waits,
+    let needs = match wait {
+        Some(Duration::ZERO) => Resource::Calls,
+        _ => Resource::Waits,
     };
     Ok(Prepared {
         needs,
         ..Prepared::new(move |context| {
             let run = find(context, "run_id", &run_id)?;
+            let usual = context.backend.settings.answer_within;
+            let usual = Some(usual).filter(|usual| !usual.is_zero());
+            let most = Duration::from_secs(MAX_WAIT as u64);
+            let wait = wait.unwrap_or(usual.map_or(most, |usual| usual.min(most)));
             follow(context, &run, wait, offset)?;
             let (backend, account) = (&context.backend, context.account());
             result(&run, Some((offset, max_chars)), backend, account)

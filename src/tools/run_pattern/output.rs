@@ -131,7 +131,11 @@ impl Output {
         // If Fabric did not accept the run, no model has read anything. If it ended without an answer, its model may have:
         // headers come only with the first event.
         let is_refused = |error: &Error| {
-            let kinds = [Kind::ApiUnavailable, Kind::PatternNotFound];
+            let kinds = [
+                Kind::ApiUnavailable,
+                Kind::InvalidRequest,
+                Kind::PatternNotFound,
+            ];
             let ends = [Cause::Closed, Cause::ClosedTls, Cause::FabricEnded].map(Some);
             self.received == 0
                 && !ends.contains(&error.cause)

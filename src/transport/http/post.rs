@@ -98,8 +98,8 @@ impl Peer for Post {
 pub(super) fn revoked() -> Error {
     Error::new(
         Kind::Forbidden,
-        "Your token was removed, changed or has expired, so nothing more is sent here. Get a \
-         valid one, then ask again: a run that had begun goes on.",
+        "Your token was removed, changed or has expired, or its issuer no longer confirms it, so \
+         nothing more is sent here. Get a valid one, then ask again: a step that had begun goes on.",
     )
 }
 
