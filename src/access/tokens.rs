@@ -322,12 +322,9 @@ impl Allowance {
     /// Adds a word KEY=VALUE of a line. A word without an = may be a token on a line of the wrong form.
     fn add(&mut self, word: &str) -> Result<(), &'static str> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
+        let number = value.parse::<u64>().ok();
         // `parse` alone accepts a plus sign.
-        let number = value
-            .parse::<u64>()
-            .ok()
-            .filter(|_| !value.starts_with('+'));
-        let number = number.filter(|number| *number > 0);
+        let number = number.filter(|number| *number > 0 && !value.starts_with('+'));
         let few = number.and_then(|number| u32::try_from(number).ok());
         let is_day = value.len() == 10 && time::parse(value).is_some();
         let is_whole =

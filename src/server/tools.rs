@@ -68,6 +68,7 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
     };
     let description = json!([tool.description, only_dry].concat());
     let execution = json!({ "taskSupport": "optional" });
+    let may_be_task = tasks && may_be_task(tool, policy);
     let has_annotations = revision.knows(Feature::ToolAnnotations);
     let has_structure = policy.has_structure(revision);
     let knows = |feature| revision.knows(feature);
@@ -76,11 +77,7 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
         (knows(Feature::ItemMeta), "_meta", meta.to_string()),
         (has_annotations, "annotations", annotations.to_string()),
         (true, "description", description.to_string()),
-        (
-            tasks && may_be_task(tool, policy),
-            "execution",
-            execution.to_string(),
-        ),
+        (may_be_task, "execution", execution.to_string()),
         (true, "inputSchema", tool.input_schema(policy)),
         (true, "name", json!(tool.name).to_string()),
         (has_structure, "outputSchema", tool.output_schema()),
