@@ -67,6 +67,13 @@ impl<T> Cached<T> {
         newest.map(|(_, value)| Arc::clone(value))
     }
 
+    /// The error of the newest read, if that failed and ended no longer ago than this.
+    pub(super) fn failure(&self, ago: Duration) -> Option<Error> {
+        let state = lock(&self.state);
+        let failed = state.failed.as_ref().filter(|(_, end, _)| end.elapsed() < ago);
+        failed.map(|(.., error)| error.clone())
+    }
+
     /// Drops the value if `outdated` says so. True if it did.
     pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) -> bool {
         let mut state = lock(&self.state);
@@ -131,7 +138,9 @@ impl<T> Cached<T> {
         let mut state = lock(&self.state);
         let newest = state.value.as_ref().map(|(newest, _)| *newest);
         match &result {
-            Ok(value) if newest <= Some(begun) => state.value = Some((begun, Arc::clone(value))),
+            Ok(value) if newest <= Some(begun) => {
+                (state.value, state.failed) = (Some((begun, Arc::clone(value))), None)
+            }
             Err(error) if error.kind != Kind::Cancelled && *error != no_room() => {
                 state.failed = Some((begun, Instant::now(), error.clone()))
             }

@@ -134,6 +134,11 @@ impl Process {
         self.up.latest(None)
     }
 
+    /// Why it could not be started in the last minute, if nobody could since.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.up.failure(MINUTE)
+    }
+
     /// The last lines of Fabric's output, or what was found instead of Fabric.
     pub(crate) fn output(&self) -> Vec<String> {
         lock(&self.output).clone()

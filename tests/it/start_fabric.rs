@@ -240,13 +240,19 @@ fn it_is_told_its_home_where_the_system_does_not() {
 fn what_polls_starts_nothing_and_the_server_is_ready() {
     let folder = usual("start-polls");
     let server = HttpServer::start(program(&folder));
+    let token = ("Authorization", "Bearer a-token-of-24-characters");
     for path in ["/readyz", "/metrics"] {
-        let token = ("Authorization", "Bearer a-token-of-24-characters");
         server.get(path, &[token]).expect_status(200);
     }
     let words = "Fabric is started by the first call";
     server.process.wait_stderr(words);
     assert_eq!(started(&folder), [0; 0]);
+    // Unless there was nothing to start for a call.
+    fs::remove_file(folder.path("bin/fabric")).unwrap();
+    let headers = [token, ("MCP-Protocol-Version", "2025-06-18")];
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fabric_list_patterns"}});
+    server.post(&headers, &call).expect_status(200);
+    server.get("/readyz", &[token]).expect_status(503);
 }
 
 #[test]

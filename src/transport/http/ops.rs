@@ -59,14 +59,16 @@ impl Ops {
         }
     }
 
-    /// Why Fabric cannot be used, if so. One that is started when it is needed can be.
+    /// Why Fabric cannot be used, if so. One that is started when it is needed can be, unless that has just failed.
     pub(super) fn unready(&self) -> Option<Kind> {
-        if self.backend.fabric.rests() {
-            return None;
+        let fabric = &self.backend.fabric;
+        if fabric.rests() {
+            let process = fabric.process.as_ref();
+            return process.and_then(|process| Some(process.failure()?.kind));
         }
         let wait: Observer = Arc::new(patience());
         let read = || {
-            let asked = self.backend.fabric.names(Duration::ZERO, &wait);
+            let asked = fabric.names(Duration::ZERO, &wait);
             Ok(Arc::new(asked.err().map(|error| match error.kind {
                 // Only `Until` cancels this read: Fabric took too long.
                 Kind::Cancelled => Kind::ApiUnavailable,
