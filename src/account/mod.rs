@@ -354,11 +354,10 @@ impl Account {
         let held = self.held(what);
         match self.seat(what) {
             _ if self.is_alone() => String::new(),
-            0 => format!(" You hold {held}, and others hold the rest."),
-            seat => format!(
-                " You hold {} of the {seat} that are yours, and others hold the rest.",
-                held.min(seat)
-            ),
+            seat if held <= seat && seat > 0 => {
+                format!(" You hold {held} of the {seat} that are yours, and others hold the rest.")
+            }
+            _ => format!(" You hold {held}, and the rest is held by others or kept for them."),
         }
     }
 
@@ -566,8 +565,8 @@ mod tests {
         assert_eq!((taken("c").len(), taken("z").len()), (4, 0));
         let holding = |name: &str| accounts.of(name).holding(Resource::Runs);
         let yours = " You hold 4 of the 4 that are yours, and others hold the rest.";
-        let found = [holding("a"), holding("z")];
-        assert_eq!(found, [yours, " You hold 0, and others hold the rest."]);
+        let more = " You hold 49, and the rest is held by others or kept for them.";
+        assert_eq!([holding("y"), holding("a")], [yours, more]);
         drop(greedy);
         let shown = taken("z").len();
         assert_eq!(shown, 4 + 45, "a seat is given back with all that was held");

@@ -4,6 +4,7 @@
 //! (`parse`).
 
 use std::cell::LazyCell;
+use std::time::Duration;
 
 use super::flags::{
     self, API_KEY, AUTH_TOKEN, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, VARIABLES,
@@ -43,6 +44,14 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
         config.path = "/sse".to_owned();
     }
     config.kept.is_history = settings.has("history");
+    // A call waits for the end of its run if nobody could ask for that later.
+    let mut tools = config.policy.tools.iter().peekable();
+    if tools.peek().is_some()
+        && !tools.any(|tool| tool == "fabric_get_run")
+        && !settings.is_given("answer-within")
+    {
+        config.kept.answer_within = Duration::ZERO;
+    }
     let has_folders = !config.patterns_dirs.is_empty();
     if (config.demo || has_folders) && !settings.has("start-fabric") {
         config.start_fabric = None;

@@ -70,7 +70,10 @@ impl<T> Cached<T> {
     /// The error of the newest read, if that failed and ended no longer ago than this.
     pub(super) fn failure(&self, ago: Duration) -> Option<Error> {
         let state = lock(&self.state);
-        let failed = state.failed.as_ref().filter(|(_, end, _)| end.elapsed() < ago);
+        let failed = state
+            .failed
+            .as_ref()
+            .filter(|(_, end, _)| end.elapsed() < ago);
         failed.map(|(.., error)| error.clone())
     }
 
