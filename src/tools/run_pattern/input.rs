@@ -106,7 +106,7 @@ enum Thing {
 
 /// What requests are known by, and how few words of no list such a request must have: fewer than this if it is about a
 /// kind, an attachment, a source, a site, a link, a file. It is known by a word of a list ("inside": right before the
-/// thing), by a question mark, by having two other words at most, or none but labels such as "Link:".
+/// thing), by a question, by two other words at most before the thing, or by none but labels such as "Link:".
 const REQUESTS: [([usize; 6], &str); 11] = [
     ([1, 2, 1, 2, 3, 3], "verbs"),
     ([1, 1, 1, 0, 2, 3], "asks"),
@@ -246,9 +246,9 @@ fn meant(text: &str) -> Option<Thing> {
     let found = found?;
     let others = unknown.iter().filter(|word| !is_foreign(word)).count();
     let asks = |what| match what {
-        "?" => text.contains(['?', '？']),
+        "?" => parts.split(' ').any(|word| word.ends_with(['?', '？'])),
         "inside" => is_inside,
-        "short" => words.len() < 3,
+        "short" => words.len() < 3 && words.first().is_some_and(|word| parts.starts_with(word)),
         "alone" => words.iter().all(|word| word.ends_with(':')),
         list => asking.contains(&list),
     };
@@ -363,7 +363,7 @@ mod tests {
                    Translate 'read the document' into German|Improve this: I have attached the file.|\
                    Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
-                   How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy";
+                   How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
