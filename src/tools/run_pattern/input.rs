@@ -206,10 +206,21 @@ fn meant(text: &str) -> Option<Thing> {
     if is_path && !text.contains('\n') {
         return Some(Thing::File);
     }
-    if text.chars().nth(SHORT).is_some() {
-        let is_word = text.is_ascii() && !text.contains(char::is_whitespace);
-        let word = is_word.then(|| text.to_lowercase())?;
-        return thing(&word, &[]).or(is_file.then_some(Thing::File));
+    let is_long = text.chars().nth(SHORT).is_some();
+    if !text.contains(char::is_whitespace) && (text.is_ascii() || !is_long) {
+        // A sentence in a script without blanks may end or begin with what it is about.
+        let (name, _) = text.rsplit_once('.').unwrap_or_default();
+        let is_file = is_file && (text.is_ascii() || name.chars().all(is_unspaced));
+        let is_clear = |thing: &Thing| {
+            text.is_ascii() || *thing > Thing::Source || text.matches('/').count() > 1
+        };
+        let found = thing(&text.to_lowercase(), &[]).filter(is_clear);
+        if found.is_some() || is_file {
+            return found.or(Some(Thing::File));
+        }
+    }
+    if is_long {
+        return None;
     }
     // "[title](link)" and "l'article" are two words each, and what is in a script without blanks is a word.
     let plain = plain_letters(&text.replace("](", " ").replace(['\'', '’'], "' "));
@@ -317,7 +328,7 @@ mod tests {
     fn what_only_names_something_is_refused_with_what_to_give() {
         let said = |text: &str| check("input_text", text, false).map_err(|e| e.detail);
         let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
-                     https://x\nhttps://y|Link: https://x|请总结 https://x|What does https://youtu.be/x say?|\
+                     https://x\nhttps://y|Link: https://x|https://ja.wikipedia.org/wiki/日本|https://한국.kr|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools";
@@ -335,7 +346,7 @@ mod tests {
                      Check my attached code for security issues|Cosa dice l'allegato|\
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
-                     What is the deadline in x.pdf|报告.pdf 讲了什么";
+                     What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|/home/我/报告";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
@@ -358,7 +369,7 @@ mod tests {
                    {\"url\": \"https://x\"}|éhttps://x|ftp://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
-                   東京で地震 https://x|Das Video war lang|What is a PDF file?|video|\
+                   東京で地震 https://x|是/否.对|Das Video war lang|What is a PDF file?|video|\
                    Explain what a PDF is|Write an essay about YouTube|Was ist ein Link?|Compare PDF and EPUB|\
                    Translate 'read the document' into German|Improve this: I have attached the file.|\
                    Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
