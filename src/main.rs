@@ -163,7 +163,16 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Generate(what, words, client) => {
             let made = generate::generate(what, &words, client, &program);
             let (text, hint, token) = made?;
-            let good = print(&text)?;
+            let mut written = write(&text);
+            if matches!(what, "token" | "compose") {
+                // Even if the reader has left: without the text, the new token is of no use.
+                written = written.map_err(io::Error::other);
+            }
+            if written.is_err() && what == "compose" {
+                // So that it can be made again.
+                let _ = words.iter().try_for_each(std::fs::remove_file);
+            }
+            let good = written.map(|()| true).or_else(ExitReason::unwritable)?;
             if let Some(token) = token {
                 // Alone on its line, for scripts. Fails if stderr is closed.
                 let _ = writeln!(io::stderr(), "{}", token.expose());
@@ -258,9 +267,12 @@ fn start(mut config: Config) -> Result<(), ExitReason> {
 }
 
 fn print(text: &str) -> Result<bool, ExitReason> {
+    write(text).map(|()| true).or_else(ExitReason::unwritable)
+}
+
+fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map(|()| true).or_else(ExitReason::unwritable)
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
 /// The path of this program.

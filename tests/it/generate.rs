@@ -7,7 +7,7 @@ use crate::support::DEADLINE;
 use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::http::HttpServer;
-use crate::support::process::Program;
+use crate::support::process::{Output, Program};
 fn generated<const N: usize>(what: [&str; N]) -> String {
     let mut program = Program::new(["--generate"]);
     for word in what {
@@ -272,8 +272,20 @@ fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
     use std::os::unix::fs::PermissionsExt;
 
     let folder = TempFolder::new("compose");
-    let file = folder.path("a $\u{7f}@PLACE@.env");
+    let file = folder.path("a$\u{7f}@PLACE@.env");
     let name = file.to_str().unwrap();
+    // What nobody reads is not made.
+    for words in ["token alice run", &format!("compose {name}")] {
+        let program = Program::new(["--generate"]).flags(words).after("read line");
+        let mut process = program.stdout(Output::Closed).start();
+        process.write(b"\n");
+        assert_eq!(process.wait_exit(DEADLINE).code(), Some(1), "{words}");
+        let said = process.stderr();
+        assert!(
+            said.ends_with("written: Broken pipe (os error 32)\n"),
+            "{said}"
+        );
+    }
     let text = generated(["compose", name]);
     let escaped = name.replace('$', "$$").replace('\u{7f}', "\\u007f");
     let part = format!("\n    env_file: \"{escaped}\"\n");
