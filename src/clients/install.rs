@@ -7,6 +7,7 @@ use std::env::consts::OS;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::slice::from_ref;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -63,7 +64,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let own = document.own.as_ref();
     let made = asked.launch.as_ref();
     let made = made.map(|launch| client.entry(program, launch));
-    let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
+    let is_ours = |entry: &Value| is_ours(entry, &name, program, made.as_ref());
     let ours = own.filter(|own| is_ours(own));
     let mut told = why + &asked.keep_runs(ours)?;
     let launch = asked.launch.as_ref();
@@ -161,38 +162,47 @@ impl Installation {
         let Some(Launch::Program { args, .. }) = &mut self.launch else {
             return Ok(String::new());
         };
-        let is_settled =
-            |words: &[String]| has(words, &NO_RUNS) || has(words, &[STATE_DIR, KEEP_RUNS]);
-        if has(args, &NO_RUNS) || self.history != Some(true) && is_settled(args) {
+        let keeps_none = after(args, KEEP_RUNS).as_deref() == Some("0");
+        let is_settled = self.history != Some(true) && (keeps_none || has(args, &[STATE_DIR]));
+        if is_settled || has(args, &NO_RUNS) {
             return Ok(String::new());
         }
         let old = own.filter(|own| started(own).is_some()).map(words);
-        let before = old.as_ref().filter(|old| has(old, &[HISTORY]));
-        let is_chosen = |old: &&Vec<String>| before.is_some() || !is_settled(old);
-        let chosen = old.as_ref().filter(is_chosen);
-        let chosen = chosen.map(|_| before.is_some());
-        let value = |flag| after(args, flag).or_else(|| after(before?, flag));
+        let chosen = old.as_ref().map(|old| has(old, &[HISTORY]));
+        let before = old.filter(|old| has(old, &[HISTORY, STATE_DIR]));
+        if let (None, Some(false), Some(old)) = (self.history, chosen, &before) {
+            // A folder of the user's own.
+            for flag in [STATE_DIR, KEEP_RUNS] {
+                if let Some(value) = after(old, flag).filter(|_| !has(args, &[flag])) {
+                    args.splice(..0, [flag.to_owned(), value]);
+                }
+            }
+            return Ok(String::new());
+        }
+        let value = |flag| after(args, flag).or_else(|| after(before.as_ref()?, flag));
         let folder =
             located(SHARED, OS, OWN).and_then(|folder| folder.into_os_string().into_string().ok());
         let Some(folder) = value(STATE_DIR).or(folder) else {
             return Ok(String::new());
         };
-        let question = format!(
-            "Keep runs for {KEPT} days, so that you can find them again? Patterns, models and \
-             outputs are then stored in\n  {folder}\nfor all of your clients that keep runs. [Y/n] "
-        );
-        let known = self.history.or(chosen).or(self.yes.then_some(true));
-        if !known.map_or_else(|| ask(&question, true), Ok)? {
-            return Ok(format!(
-                "Runs are kept in memory only, for an hour; {HISTORY} keeps them for {KEPT} days.\n"
-            ));
-        }
         let usual = (KEPT * 24 * 3600).to_string();
         let seconds = value(KEEP_RUNS).unwrap_or(usual.clone());
         let time = match seconds == usual {
             true => format!("{KEPT} days"),
             false => format!("{seconds} s"),
         };
+        let question = format!(
+            "Keep runs for {time}, so that you can find them again? Patterns, models and \
+             outputs are then stored in\n  {folder}\nfor all of your clients that keep runs. [Y/n] "
+        );
+        let known = self.history.or(chosen).or(self.yes.then_some(true));
+        if !known.map_or_else(|| ask(&question, true), Ok)? {
+            let limits = ["an hour", &time];
+            let limit = limits[usize::from(has(args, &[KEEP_RUNS]))];
+            return Ok(format!(
+                "Runs are kept in memory only, for {limit}; {HISTORY} keeps them for {time}.\n"
+            ));
+        }
         args.push(HISTORY.to_owned());
         for (flag, value) in [(STATE_DIR, &folder), (KEEP_RUNS, &seconds)] {
             if !has(args, &[flag]) {
@@ -225,13 +235,15 @@ fn words(entry: &Value) -> Vec<String> {
 
 /// Whether one of these flags is among the words.
 fn has(words: &[String], any: &[&str]) -> bool {
-    words.iter().any(|word| any.contains(&&**word))
+    let flag = |word: &String| any.contains(&word.split('=').next().unwrap_or_default());
+    words.iter().any(flag)
 }
 
-/// The word after this one.
+/// The value of this flag.
 fn after(words: &[String], flag: &str) -> Option<String> {
-    let at = words.iter().position(|word| word == flag)?;
-    words.get(at + 1).cloned()
+    let at = words.iter().position(|word| has(from_ref(word), &[flag]))?;
+    let value = words[at].split_once('=').map(|(_, value)| value.to_owned());
+    value.or_else(|| words.get(at + 1).cloned())
 }
 
 /// The host and port that an entry with a URL leads to.
@@ -240,13 +252,13 @@ fn authority(entry: &Value) -> Option<Authority> {
     Authority::parse(url::split(url)?.1).ok()
 }
 
-/// Whether an entry was made by this program, which is at `program`. Such an entry starts the program, perhaps another
-/// version of it. Or it is for a URL, and has nothing besides a token of ours or a place for one, or leads to the same
-/// host as `made`, the new entry.
-fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
+/// Whether an entry of this name was made by this program, which is at `program`. Such an entry starts the program, perhaps
+/// another version of it. Or it is for a URL, and has nothing besides a token of ours or a place for one, or any token if
+/// its name is ours, or leads to the same host as `made`, the new entry.
+fn is_ours(entry: &Value, name: &str, program: &str, made: Option<&Value>) -> bool {
     if let Some(started) = started(entry) {
-        let name = started.rsplit(['/', '\\']).next().unwrap_or_default();
-        let version = name.trim_end_matches(".exe").strip_prefix(PROGRAM);
+        let file = started.rsplit(['/', '\\']).next().unwrap_or_default();
+        let version = file.trim_end_matches(".exe").strip_prefix(PROGRAM);
         let is_digit = |c: char| c.is_ascii_digit();
         let is_version = |rest: &str| rest.trim_start_matches('-').starts_with(is_digit);
         return started == program
@@ -261,7 +273,8 @@ fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
         .and_then(place)
         .is_some_and(|made| place(entry) == Some(made));
     let is_alone = is_bare || *headers == json!({"Authorization": token});
-    let is_token = |token: &str| token.starts_with(TOKEN_PREFIX) || is_place(&token.into());
+    let is_token =
+        |token: &str| name == NAME || token.starts_with(TOKEN_PREFIX) || is_place(&token.into());
     let is_known = token.strip_prefix("Bearer ").is_some_and(is_token);
     is_alone && (is_known || leads_there)
 }
@@ -613,14 +626,17 @@ mod tests {
         let foreign = [
             start("fabric-mcp-proxy"),
             start("fabric-mcpserver.exe"),
-            to(("https://o/mcp".to_owned(), "sk-1")),
             json!({"url": "https://h:2/mcp"}),
+            json!({"url": "https://o/mcp", "headers": {"Authorization": "Basic sk-1"}}),
             json!({"url": "https://h/mcp", "headers": {"X": ""}}),
         ];
-        for (entry, is) in ours.chain(foreign.map(|entry| (entry, false))) {
-            let found = is_ours(&entry, "/opt/other-name", Some(&made));
+        let any = to(("https://o/mcp".to_owned(), "sk-1"));
+        let foreign = foreign.map(|entry| (entry, false));
+        for (entry, is) in ours.chain(foreign).chain([(any.clone(), true)]) {
+            let found = is_ours(&entry, NAME, "/opt/other-name", Some(&made));
             assert_eq!(found, is, "{entry}");
         }
+        assert!(!is_ours(&any, "other", "/opt/f", Some(&made)));
     }
 
     #[test]

@@ -219,6 +219,22 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
         told.expect_code(0).expect_stdout(kept);
         assert_eq!(args(&home.read(file)), 7, "{told:?}");
     }
+    fs::remove_file(home.path(file)).unwrap();
+    let told = install(&["--yes", "--keep-runs", "7776000"]);
+    told.expect_stdout(&format!(
+        "Runs are kept for 7776000 s in {}",
+        folder.display()
+    ));
+    // A folder of one's own stays, in either spelling, and so does its time.
+    let own = ["--keep-runs", "60", "--state-dir", "/runs", "--yes"];
+    install(&own).expect_code(0);
+    install(&["--yes"]).expect_stdout("nothing to do");
+    let text = home.read(file);
+    let spelled = text.replace("\"--state-dir\", \"/runs\"", "\"--state-dir=/runs\"");
+    assert_ne!(text, spelled);
+    home.write(file, spelled);
+    install(&["--yes"]).expect_code(0);
+    assert_eq!(home.read(file), text);
     install(&["--yes", "--no-history"]).expect_code(0);
     for settled in [["--keep-runs", "60"], ["--state-dir", "/runs"]] {
         install(&settled)
@@ -493,7 +509,8 @@ const FILLED: &str = r#".cursor/mcp.json|--install cursor --yes|"FABRIC_API_KEY"
 fn a_key_or_token_that_was_filled_in_stays() {
     let home = TempFolder::new("home-filled");
     let server = FakeFabric::start();
-    let url = format!("{}/mcp", server.url());
+    // To another host.
+    let url = format!("http://localhost:{}/mcp", server.port());
     for row in FILLED.lines() {
         let row: Vec<_> = row.split('|').collect();
         let [file, flags, place, filled] = row[..] else {
@@ -520,6 +537,8 @@ fn a_key_or_token_that_was_filled_in_stays() {
         changed.expect_code(0).expect_stdout("…");
         let is_so = !changed.stdout.contains("canary") && home.read(file).contains(filled);
         assert!(is_so, "{changed:?}");
+        let client = flags.split(' ').nth(1).unwrap();
+        home.run(["--uninstall", client, "--yes"]).expect_code(0);
     }
     let sent = server.requests_of("POST /mcp");
     let sent: Vec<_> = sent.iter().map(|one| one.header("Authorization")).collect();
