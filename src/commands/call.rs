@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
@@ -41,6 +41,8 @@ const WAIT: &str = "wait_seconds";
 const STRAY_TEXT: Duration = Duration::from_millis(500);
 /// How often to look whether a call elsewhere is answered, or must stop.
 const LOOK: Duration = Duration::from_millis(20);
+/// The pause before another look at a run elsewhere, in case the server refuses to wait for its end.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where a tool is called.
 #[derive(Clone, Copy)]
@@ -76,7 +78,7 @@ pub(crate) fn run(
             "--call waits until the run ends; leave {WAIT} out"
         )));
     }
-    if tool == RUN && !json && !policy.patterns_only {
+    if tool == RUN && !policy.patterns_only {
         // With `max_chars`, the result is shown only at the end, after it was cut.
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
@@ -106,7 +108,8 @@ pub(crate) fn run(
         }
     }
     let screen = Arc::new(Screen {
-        text_wanted: !json,
+        // From a run elsewhere, text may come all the same.
+        text_wanted: !json && arguments.get("stream") != Some(&Value::from(false)),
         idle_timeout,
         ..Screen::default()
     });
@@ -172,6 +175,10 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
                 };
                 let (name, member) = key.split_once('.').unwrap_or((key, ""));
                 let mut place = arguments.entry(name).or_insert(Value::Null);
+                let object = serde_json::from_str::<Map<_, _>>(place.as_str().unwrap_or_default());
+                if let (false, Ok(members)) = (member.is_empty(), object) {
+                    *place = members.into();
+                }
                 if !member.is_empty() && (place.is_null() || place.is_object()) {
                     place = &mut place[member];
                 }
@@ -184,7 +191,7 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
                 return Err(no_object(word, &format!("is not JSON: {error}")));
             }
             _ if tool == SEARCH && !word.starts_with('[') => query.push(word.as_str()),
-            (Err(_), _) => return Err(no_argument(tool, word)),
+            (Err(_), _) => return Err(no_argument(tool, word, &arguments)),
             (Ok(_), _) => return Err(no_object(word, "is not a JSON object")),
         }
     }
@@ -212,7 +219,7 @@ fn no_object(word: &str, what: &str) -> ExitReason {
 }
 
 /// What to give instead of a word that is not an argument.
-fn no_argument(tool: &str, word: &str) -> ExitReason {
+fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason {
     let short = shown(word, 64);
     let first = tools::TOOLS.iter().find(|one| one.name == tool);
     let hint = match first.and_then(|one| one.first_argument(&Policy::default())) {
@@ -223,6 +230,9 @@ fn no_argument(tool: &str, word: &str) -> ExitReason {
         Some(first) => {
             let meant = match &*word.to_ascii_lowercase() {
                 "today" | "yesterday" if tool == "fabric_get_run" => "since=1d",
+                _ if tool == RUN && given.contains_key(first) => {
+                    &format!("{INPUT}={short}, or {INPUT}=@{short} for a file")
+                }
                 _ => &format!("{first}={short}"),
             };
             format!(
@@ -431,27 +441,63 @@ fn call_here(server: &Arc<Server>, request: &Value, screen: &Arc<Screen>) {
     }
 }
 
-/// The same at another server, in one request without a session.
+/// The same at another server, without a session. If that answers before the end of the run, the run is followed.
 fn call_there(
     settings: &Connect,
     mut request: Value,
     screen: &Arc<Screen>,
 ) -> Result<(), ExitReason> {
-    let about = &mut request["params"]["_meta"];
+    let mut params = request["params"].take();
+    let mut about = params["_meta"].take();
     about[meta::VERSION] = Revision::NEWEST.name().into();
-    about[meta::CAPABILITIES] = json!({});
+    about[meta::CAPABILITIES] = json!({"extensions": {meta::TASKS: {}}});
     about[meta::LEVEL] = Level::INFO.name().into();
     let relay = Relay::new(settings, |_| screen.clone()).map_err(ExitReason::usage)?;
-    relay.pass_on(request.to_string().into_bytes());
-    while lock(&screen.state).answer.is_null() {
-        if screen.stopped.load(Ordering::Acquire) != 0 {
-            let cancelled = json!({"error": {"message": "The call was cancelled."}});
-            lock(&screen.state).answer = cancelled;
-            let params = json!({"requestId": 1});
-            relay.pass_on(jsonrpc::notification("notifications/cancelled", &params));
+    let mut ask = |method: &str, params: Value| {
+        request["method"] = method.into();
+        request["params"] = params;
+        request["params"]["_meta"] = about.clone();
+        relay.pass_on(request.to_string().into_bytes());
+        loop {
+            let mut state = lock(&screen.state);
+            if !state.answer.is_null() {
+                return state.answer.take();
+            }
+            let silence = state.heard.get_or_insert_with(Instant::now).elapsed();
+            drop(state);
+            if screen.stopped.load(Ordering::Acquire) != 0 && method != "tasks/cancel" {
+                let params = json!({"requestId": 1});
+                relay.pass_on(jsonrpc::notification("notifications/cancelled", &params));
+                return json!({"error": {"message": "Cancelled."}});
+            }
+            screen.idle(silence);
+            thread::sleep(LOOK);
         }
-        thread::sleep(LOOK);
+    };
+    let mut answer = ask("tools/call", params);
+    while let Some(id) = answer["result"]["taskId"].as_str() {
+        // Relays the text and waits; what the task has made is its result.
+        let part = json!({"run_id": id, "offset": lock(&screen.state).shown});
+        let mut task = json!({"taskId": id});
+        ask(
+            "tools/call",
+            json!({"name": "fabric_get_run", "arguments": part}),
+        );
+        answer = ask("tasks/get", task.clone());
+        if screen.stopped.load(Ordering::Acquire) != 0 {
+            ask("tasks/cancel", task.clone());
+        }
+        let ended = &mut answer["result"];
+        if ended["result"].is_object() {
+            ended["result"]["_meta"]["run_id"] = task["taskId"].take();
+            answer = json!({"result": ended["result"].take()});
+        } else if ended["status"] == "cancelled" {
+            answer = json!({"error": {"message": ended["statusMessage"].take()}});
+        } else {
+            thread::sleep(PAUSE);
+        }
     }
+    lock(&screen.state).answer = answer;
     Ok(())
 }
 
@@ -473,6 +519,9 @@ struct CallState {
     news: Option<String>,
     /// The last character that was printed.
     printed: Option<char>,
+    /// How many characters of it were printed as they came, and when the last came.
+    shown: usize,
+    heard: Option<Instant>,
     /// The last silence of a run, in steps of 10 s.
     silent_steps: u64,
     /// Why stdout cannot be written any more.
@@ -530,13 +579,18 @@ impl Screen {
                 structured => structured.clone(),
             };
             self.print(&mut state, &format!("{shown:#}\n"));
-        } else if state.printed.is_none() {
-            match readable(result, first).filter(|_| io::stdout().is_terminal()) {
+        } else {
+            let table = readable(result, first).filter(|_| io::stdout().is_terminal());
+            let text = match (table, rest.last()) {
+                (_, Some(last)) if !good && state.shown > 0 => (*last).to_owned(),
                 // What had arrived before it failed.
-                _ if !good => self.print(&mut state, &rest.join("\n")),
-                Some(table) => self.print(&mut state, &table),
-                None => self.print(&mut state, first),
-            }
+                _ if !good => rest.join("\n"),
+                (Some(table), _) if state.shown == 0 => table,
+                _ => first.to_owned(),
+            };
+            // Usually all of an output is there by now.
+            let left: String = text.chars().skip(state.shown).collect();
+            self.print(&mut state, &left);
         }
         if state.printed.is_some_and(|last| last != '\n') {
             self.print(&mut state, "\n");
@@ -596,11 +650,13 @@ impl Peer for Screen {
             }
             Some("notifications/message") if params["data"]["type"] == "content" => {
                 let text = params["data"]["content"].as_str().unwrap_or_default();
+                state.heard = Some(Instant::now());
                 if state.news.as_deref() == Some(text) {
                     state.news = None;
                 }
                 tell(&mut state);
                 if self.text_wanted {
+                    state.shown += text.chars().count();
                     self.print(&mut state, text);
                 }
             }
@@ -667,6 +723,9 @@ mod tests {
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
             r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows all of them"#,
+            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows all of them"#,
+            r#"fabric_run_pattern variables={"a":"1"} variables.b=2 => {"variables":{"a":"1","b":"2"}}"#,
+            r#"fabric_run_pattern variables={"a":"1"} variables.a=2 => --call: variables.a is given twice; leave one out"#,
             "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",
             r#"fabric_run_pattern variables=x variables.a=1 => --call: variables.a is given twice; leave one out"#,
             "fabric_list_patterns query=x y => --call: query is given twice; leave one out",
@@ -712,6 +771,8 @@ mod tests {
         let seconds: Vec<u64> = (0..61).filter(|&second| told(second) == 1).collect();
         assert_eq!(seconds, [10, 20, 30, 40, 50, 60]);
         assert_eq!([told(0), told(35)], [0, 1], "after some text");
+        let told = state.silence(Duration::from_secs(40), Duration::ZERO);
+        assert_eq!(told.as_deref(), Some("Nothing has arrived for 40 s."));
     }
 
     #[test]

@@ -492,35 +492,71 @@ fn a_check_says_whether_the_server_can_be_used() {
     bad.expect_code(1).expect_stderr("refuses the token");
 }
 
-#[cfg(unix)]
 #[test]
-fn a_call_there_is_printed_and_an_interrupt_cancels_it() {
-    use std::io::{Read, Write};
-
+fn a_call_there_is_printed() {
     let (fabric, _server, relay) = start();
     fabric.on("POST /chat", Reply::run(&["one ", "two"]));
-    let call = |words: &[&str]| {
-        let words = words.iter().fold(relay.clone(), |all, word| all.arg(word));
-        words.arg("pattern_name=summarize")
+    let call = |flags: &str| {
+        relay
+            .clone()
+            .flags(&format!("{flags} pattern_name=summarize"))
     };
-    let run = call(&["--call", "fabric_run_pattern"]);
-    let mut process = run.start();
-    process.stdin.take().unwrap().write_all(b"a text").unwrap();
-    let mut printed = String::new();
-    let mut stdout = process.stdout.take().unwrap();
-    stdout.read_to_string(&mut printed).unwrap();
+    let mut process = call("--call fabric_run_pattern").start();
+    process.write(b"a text");
+    drop(process.stdin.take());
+    let printed = std::io::read_to_string(process.stdout.take().unwrap()).unwrap();
     assert_eq!(printed, "one two\n");
-    let refused = call(&["--call", "fabric_get_pattern_details", "--json", "x=1"]).run(DEADLINE);
+    let refused = call("--call fabric_get_pattern_details --json x=1").run(DEADLINE);
     refused
         .expect_code(1)
         .expect_stderr("`x` is not an argument");
-    fabric.on("POST /chat", Reply::sse().content("first ").gate());
-    let mut process = run.start();
-    process.stdin.take().unwrap().write_all(b"a text").unwrap();
-    let mut stdout = process.stdout.take().unwrap();
-    stdout.read_exact(&mut [0; 6]).unwrap();
-    process.signal("INT");
-    assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
-    assert_eq!(process.wait_exit(DEADLINE).code(), Some(130));
-    assert_eq!(process.stderr(), "fabric-mcp: The call was cancelled.\n");
+}
+
+/// --answer-within of a server, whose run takes longer than 10 s, and other flags; an argument of the call, the last text of
+/// its run, and what the call ends with: exit code, stdout and the end of stderr.
+#[cfg(unix)]
+const FOLLOWED: [&str; 8] = [
+    "0.2 --tool fabric_get_run|stream=true|last|0|first last\n|10 s.\n",
+    "0.2 --plain-results|language=de|last|0|first last\n|10 s.\n",
+    "0.2 --tool fabric_get_run|max_chars=8|last|0|first la\n|offset 8.\n",
+    "0.2 --tool fabric_get_run|--json|last|0|\"first last\"|10 s.\n",
+    "0.2 --tool fabric_get_run|--json||1|\"run_id\": \"run_|interrupted\n",
+    "0.2 --tool fabric_get_run|stream=true||1|first \n|interrupted\n",
+    "0.2 --tool fabric_get_run|stream=true||130|first \n|Cancelled.\n",
+    "999 --tool fabric_get_run|stream=true||130|first \n|Cancelled.\n",
+];
+
+#[cfg(unix)]
+#[test]
+fn a_run_there_is_followed_to_its_end() {
+    let follow = |row: &str| {
+        let row: Vec<_> = row.split('|').collect();
+        let [flags, more, last, code, printed, said] = row[..] else {
+            panic!("{row:?}")
+        };
+        let fabric = FakeFabric::start();
+        let reply = Reply::sse().content("first ").gate().content(last);
+        fabric.on_run(if code == "0" {
+            reply.complete()
+        } else {
+            reply.cut()
+        });
+        let flags = format!("--tool fabric_run_pattern --answer-within {flags}");
+        let server = HttpServer::start(Program::with(&fabric).flags(&flags));
+        let relay = to(&format!("http://{}{}", server.address, server.path));
+        let call = relay.flags("--call fabric_run_pattern pattern_name=summarize input_text=x");
+        let mut process = call.arg(more).start();
+        process.wait_stderr("fabric-mcp: Nothing has arrived for 10 s.\n");
+        if code == "130" {
+            process.signal("INT");
+            fabric.wait_closed(DEADLINE);
+        }
+        fabric.release();
+        let stdout = std::io::read_to_string(process.stdout.take().unwrap()).unwrap();
+        let ended = process.wait_exit(DEADLINE).code().unwrap().to_string();
+        let is_whole = stdout == printed || more == "--json" && stdout.contains(printed);
+        let is_so = ended == code && is_whole && process.stderr().ends_with(said);
+        assert!(is_so, "{row:?}: {ended} {stdout:?} {}", process.stderr());
+    };
+    std::thread::scope(|scope| FOLLOWED.map(|row| scope.spawn(move || follow(row))).len());
 }
