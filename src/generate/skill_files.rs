@@ -95,7 +95,7 @@ pub(crate) fn write(
             Ok(Some(false)) => same += 1,
             Ok(None) => {
                 report += &format!(
-                    "kept {}: it was changed, or not written by this program; move it away to get the new one\n",
+                    "kept {}: another text is there, perhaps somebody's work; move it away to get the new one\n",
                     path.trim_end_matches("/SKILL.md")
                 );
             }

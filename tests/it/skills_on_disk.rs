@@ -231,7 +231,7 @@ fn a_plugin_brings_skill_and_patterns_and_names_no_place() {
     let again = plugin().run(DEADLINE);
     again.expect_code(0).expect_stdout("0 written, 7 unchanged");
     folder.write("plugin/plugin.json", r#"{"name": "another"}"#);
-    let beside = "kept plugin.json: it was changed, or not written by this program; move it away to get the new one\n0 written, 0 unch";
+    let beside = "kept plugin.json: another text is there, perhaps somebody's work; move it away to get the new one\n0 written, 0 unch";
     plugin().run(DEADLINE).expect_code(0).expect_stdout(beside);
 }
 
