@@ -4,7 +4,7 @@
 //!   request, run, tick of a stream ─▶ a second since the last look? ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
 //!                                                            SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
-//! The thread that checks a token looks at the file; another one does so once a minute, in case nobody calls. A file
+//! The thread that checks a token looks at the file; another one does so every 5 s, in case nobody calls. A file
 //! that was just written may be incomplete, so it counts only once it is as old as [`SETTLE_TIME`]. A line with a
 //! mistake grants nothing, and a file that is empty or cannot be read changes nothing. Both are logged when they are
 //! found, and then once a minute. No message repeats a word of the file, because a word in the wrong place may be a
@@ -157,14 +157,14 @@ impl Tokens {
         !lock(&self.watch).faults.is_empty()
     }
 
-    /// Looks at the file at least once a minute, so that a mistake is logged even if nobody calls.
+    /// Looks at the file every few seconds, so that a mistake is logged each minute even if nobody calls.
     pub(super) fn watch(self: &Arc<Tokens>) {
         let tokens = self.clone();
         if self.file.is_some() {
             let otherwise = "the tokens file is read again only when a request comes";
             spawn("tokens", otherwise, move || {
                 loop {
-                    thread::sleep(LOG_INTERVAL);
+                    thread::sleep(LOG_INTERVAL / 12);
                     let _nobody = tokens.holder(NOBODY);
                 }
             });

@@ -63,7 +63,7 @@ fn define(tool: &Tool, policy: &Policy, revision: Revision, tasks: bool) -> Stri
         meta["anthropic/alwaysLoad"] = json!(true);
     }
     let only_dry = match policy.read_only && tool.is_run() {
-        true => " Here only with dry_run.",
+        true => " Only with dry_run.",
         false => "",
     };
     let description = json!([tool.description, only_dry].concat());

@@ -57,7 +57,7 @@ fn a_read_only_server_shows_the_prompts_of_runs_and_makes_none() {
         let mut tools = list.as_array().unwrap().iter();
         let tool = tools.find(|tool| tool["name"] == RUN).unwrap();
         let description = tool["description"].as_str().unwrap();
-        let end = "Here only with dry_run.";
+        let end = "Only with dry_run.";
         assert!(description.ends_with(end), "{description}");
         let told = client.ask("server/discover", knowing(json!({})));
         contains(&told["result"]["instructions"], ["works only with dry_run"]);

@@ -65,7 +65,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         session: arguments.name("session_name: A stored conversation; a new name begins one."),
         language: arguments
             .valid(
-                "language: For the output, such as de or pt-BR.",
+                "language: Of the output, such as de or pt-BR.",
                 is_language,
                 "the code or name of a language, such as de, pt-BR or German",
             )
@@ -100,7 +100,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     };
     let thinking = "strip_thinking: Leave out a <think> block that opens the output.";
     let strip_thinking = arguments.flag(thinking, policy.strip_thinking);
-    let max_chars = "max_chars: Max characters of the output.";
+    let max_chars = "max_chars: Max characters.";
     let max_chars = arguments.integer(max_chars, (1, MAX_RUN_OUTPUT));
     let wait = "wait_seconds: Answer after this long; the run goes on.";
     let wait = arguments.wait(wait, MAX_WAIT);
