@@ -26,15 +26,7 @@ fn call<const N: usize>(fabric: &FakeFabric, args: [&str; N]) -> Program {
 fn piped(program: Program, input: &[u8]) -> Finished {
     let mut process = program.start();
     process.write(input);
-    drop(process.stdin.take());
-    let stdout = std::io::read_to_string(process.stdout.take().unwrap()).unwrap();
-    let code = process.wait_exit(DEADLINE).code();
-    Finished {
-        command: program.shown(),
-        code,
-        stdout,
-        stderr: process.stderr(),
-    }
+    process.finish(DEADLINE)
 }
 
 #[test]
@@ -130,9 +122,9 @@ fn a_run_is_waited_for_to_its_end() {
     });
     assert_eq!(ended, None, "{}", process.stderr());
     fabric.release();
-    let stdout = std::io::read_to_string(process.stdout.take().unwrap()).unwrap();
-    assert!(process.wait_exit(DEADLINE).success());
-    let result: Value = serde_json::from_str(&stdout).unwrap();
+    let finished = process.finish(DEADLINE);
+    finished.expect_code(0);
+    let result: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(result["output_text"], "first last");
     includes(&result, json!({"status": "completed", "run_id": null}));
 }

@@ -503,9 +503,7 @@ fn a_call_there_is_printed() {
     };
     let mut process = call("--call fabric_run_pattern").start();
     process.write(b"a text");
-    drop(process.stdin.take());
-    let printed = std::io::read_to_string(process.stdout.take().unwrap()).unwrap();
-    assert_eq!(printed, "one two\n");
+    assert_eq!(process.finish(DEADLINE).stdout, "one two\n");
     let refused = call("--call fabric_get_pattern_details --json x=1").run(DEADLINE);
     refused
         .expect_code(1)

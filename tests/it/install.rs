@@ -42,15 +42,11 @@ impl TempFolder {
     }
 
     fn install(&self, client: &str) -> Finished {
-        self.run(["--install", client, "--yes"])
+        self.run(&format!("--install {client} --yes"))
     }
 
-    fn run<const N: usize>(&self, args: [&str; N]) -> Finished {
-        let mut program = Program::new(args).env("HOME", self.text());
-        if cfg!(target_os = "macos") {
-            program = program.env("XDG_CONFIG_HOME", self.path(".config").to_str().unwrap());
-        }
-        program.run(DEADLINE)
+    fn run(&self, flags: &str) -> Finished {
+        self.binary().flags(flags).run(DEADLINE)
     }
 }
 
@@ -95,7 +91,7 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         };
         let path = home.write(file, before);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let finished = home.run(["--demo", "--install", client, "--yes"]);
+        let finished = home.run(&format!("--demo --install {client} --yes"));
         finished
             .expect_code(0)
             .expect_stdout(path.to_str().unwrap())
@@ -120,17 +116,17 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         assert_eq!(mode, 0o640, "{client}");
         assert_eq!(home.read(&format!("{file}.backup")), before, "{client}");
         // A second time changes nothing.
-        let done = home.run(["--demo", "--install", client]);
+        let done = home.run(&format!("--demo --install {client}"));
         done.expect_code(0).expect_stdout("nothing to do");
         assert_eq!(home.read(file), after, "{client}");
-        let update = ["--demo", "--read-only", "--install", client, "--yes"];
-        home.run(update).expect_code(0);
+        let update = format!("--demo --read-only --install {client} --yes");
+        home.run(&update).expect_code(0);
         let after = home.read(file);
-        let done = home.run(["--uninstall", client, "--yes"]);
+        let done = home.run(&format!("--uninstall {client} --yes"));
         done.expect_code(0).expect_stdout("- \"fabric\": {");
         assert_eq!(home.read(&format!("{file}.backup-3")), after, "{client}");
         assert_eq!(home.read(file), before, "{client}");
-        let done = home.run(["--uninstall", client]);
+        let done = home.run(&format!("--uninstall {client}"));
         done.expect_code(0).expect_stdout("nothing to do");
     }
 }
@@ -138,7 +134,7 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
 #[test]
 fn a_missing_file_is_created_and_reported() {
     let home = TempFolder::new("home-fresh");
-    let finished = home.run(["--install", "cursor", "--yes", "--url", URL]);
+    let finished = home.run(&format!("--install cursor --yes --url {URL}"));
     finished
         .expect_code(0)
         .expect_stdout("will be created, and its folder")
@@ -156,7 +152,7 @@ fn a_missing_file_is_created_and_reported() {
     let finished = home.install("windsurf");
     finished.expect_code(0).expect_stdout("  will be created\n");
     // Uninstalling from nothing creates nothing.
-    let done = home.run(["--uninstall", "cline", "--yes"]);
+    let done = home.run("--uninstall cline --yes");
     done.expect_code(0).expect_stdout("nothing to do");
     assert!(!home.path(".cline").exists());
 }
@@ -165,17 +161,8 @@ fn a_missing_file_is_created_and_reported() {
 fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let home = TempFolder::new("home-history");
     let fabric = FakeFabric::start();
-    let install = |args: &[&str]| {
-        let program = home
-            .binary()
-            .arg("--fabric-url")
-            .arg(&fabric.url())
-            .arg("--install")
-            .arg("windsurf");
-        args.iter()
-            .fold(program, |program, arg| program.arg(arg))
-            .run(DEADLINE)
-    };
+    let url = fabric.url();
+    let install = |flags: &str| home.run(&format!("--fabric-url {url} --install windsurf {flags}"));
     let file = ".codeium/windsurf/mcp_config.json";
     let folder = home.path("state/fabric-mcp");
     let args = |text: &str| {
@@ -186,7 +173,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
             .len()
     };
     let kept = format!("Runs are kept for 30 days in {}.", folder.display());
-    install(&["--yes"])
+    install("--yes")
         .expect_code(0)
         .expect_stdout(&kept)
         .expect_stdout("Check: it works; there are ");
@@ -199,12 +186,12 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     ];
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
     // Chosen once, it stays chosen.
-    install(&[]).expect_code(0).expect_stdout("nothing to do");
-    let done = install(&["--yes", "--no-history"]);
+    install("").expect_code(0).expect_stdout("nothing to do");
+    let done = install("--yes --no-history");
     done.expect_code(0).expect_stdout("in memory only");
     assert_eq!(args(&home.read(file)), 0);
     // So does a no.
-    let again = install(&["--yes"]);
+    let again = install("--yes");
     again.expect_code(0).expect_stdout("nothing to do");
     assert_eq!(args(&home.read(file)), 0);
     for row in "--history --keep-runs 60 => 60 s in | => 60 s in |--history --keep-runs 2592000 \
@@ -212,62 +199,47 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
         .split('|')
     {
         let (flags, kept) = row.split_once(" => ").unwrap();
-        let flags: Vec<&str> = flags.split_whitespace().chain(["--yes"]).collect();
+        let flags = format!("{flags} --yes");
         install(&flags).expect_code(0);
         install(&flags).expect_stdout("nothing to do");
-        let told = install(&[&flags[..], &["--max-runs", "3"]].concat());
+        let told = install(&format!("{flags} --max-runs 3"));
         told.expect_code(0).expect_stdout(kept);
         assert_eq!(args(&home.read(file)), 7, "{told:?}");
     }
     fs::remove_file(home.path(file)).unwrap();
-    let told = install(&["--yes", "--keep-runs", "7776000"]);
+    let told = install("--yes --keep-runs 7776000");
     told.expect_stdout(&format!(
         "Runs are kept for 7776000 s in {}",
         folder.display()
     ));
     // A folder of one's own stays, in either spelling, and so does its time.
-    let own = ["--keep-runs", "60", "--state-dir", "/runs", "--yes"];
-    install(&own).expect_code(0);
-    install(&["--yes"]).expect_stdout("nothing to do");
+    install("--keep-runs 60 --state-dir /runs --yes").expect_code(0);
+    install("--yes").expect_stdout("nothing to do");
     let text = home.read(file);
     let spelled = text.replace("\"--state-dir\", \"/runs\"", "\"--state-dir=/runs\"");
     assert_ne!(text, spelled);
     home.write(file, spelled);
-    install(&["--yes"]).expect_code(0);
+    install("--yes").expect_code(0);
     assert_eq!(home.read(file), text);
-    install(&["--yes", "--no-history"]).expect_code(0);
-    for settled in [["--keep-runs", "60"], ["--state-dir", "/runs"]] {
-        install(&settled)
+    install("--yes --no-history").expect_code(0);
+    for settled in ["--keep-runs 60", "--state-dir /runs"] {
+        install(settled)
             .expect_code(1)
             .expect_stdout("Nothing was changed")
-            .expect_stdout(settled[0]);
+            .expect_stdout(&settled[..11]);
     }
     // What a client would find is a mistake now.
-    let none = home.path("none");
-    let finished = home.run([
-        "--install",
-        "windsurf",
-        "--yes",
-        "--patterns-dir",
-        none.to_str().unwrap(),
-    ]);
-    refused(&finished, "--patterns-dir");
+    let folder = |name| {
+        let folder = home.path(name);
+        home.run(&format!(
+            "--install windsurf --yes --patterns-dir {}",
+            folder.display()
+        ))
+    };
+    refused(&folder("none"), "--patterns-dir");
     home.write("one/p/system.md", "Do it.");
-    let one = home.path("one");
-    let one = [
-        "--install",
-        "windsurf",
-        "--patterns-dir",
-        one.to_str().unwrap(),
-    ];
-    home.run(one)
-        .expect_stdout("Check: it works; there is 1 pattern.\n");
-    let dead = home.run([
-        "--install",
-        "windsurf",
-        "--fabric-url",
-        "http://127.0.0.1:1",
-    ]);
+    folder("one").expect_stdout("Check: it works; there is 1 pattern.\n");
+    let dead = home.run("--install windsurf --fabric-url http://127.0.0.1:1");
     dead.expect_code(1)
         .expect_stdout("Check: Nothing listens at http://127.0.0.1:1")
         .expect_stdout("- ");
@@ -284,7 +256,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
         file,
         text.replace("\"args\"", "\"disabled\": true,\n      \"args\""),
     );
-    let told = install(&["--no-history"]);
+    let told = install("--no-history");
     told.expect_code(0)
         .expect_stdout("nothing to do")
         .expect_stdout("\"disabled\": true keeps Windsurf from")
@@ -293,10 +265,8 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     home.write("in-the-way", "");
     let state = home.path("in-the-way/runs");
     let program = |more: &str| {
-        Program::with(&fabric)
-            .arg("--state-dir")
-            .arg(state.to_str().unwrap())
-            .flags(more)
+        let flags = format!("--state-dir {} {more}", state.display());
+        Program::with(&fabric).flags(&flags)
     };
     let done = program("--plain-results").run(DEADLINE);
     done.expect_code(1).expect_stderr("--state-dir");
@@ -324,8 +294,8 @@ fn nobody_to_ask_means_no() {
     let home = TempFolder::new("home-ask");
     let before = "{\"mcpServers\": {\"fabric\": {\"command\": \"\u{202e}\u{9b}mine\", \"env\": {\"K\": \"canary\"}}}}";
     home.write(".cursor/mcp.json", before);
-    for args in [["--install", "cursor"], ["--uninstall", "cursor"]] {
-        let finished = home.run(args);
+    for action in ["--install", "--uninstall"] {
+        let finished = home.run(&format!("{action} cursor"));
         finished
             .expect_code(1)
             .expect_stdout("--yes")
@@ -336,7 +306,7 @@ fn nobody_to_ask_means_no() {
     }
     // Somebody else's entry: --yes is not enough.
     for action in ["--install", "--uninstall"] {
-        let finished = home.run([action, "cursor", "--yes"]);
+        let finished = home.run(&format!("{action} cursor --yes"));
         finished
             .expect_code(1)
             .expect_stdout("--yes is not enough")
@@ -344,7 +314,7 @@ fn nobody_to_ask_means_no() {
         assert_eq!(home.read(".cursor/mcp.json"), before);
     }
     assert_eq!(home.names(".cursor"), ["mcp.json"]);
-    home.run(["--install", "cursor", "--yes", "--name", "patterns"])
+    home.run("--install cursor --yes --name patterns")
         .expect_code(0);
     let after = home.read(".cursor/mcp.json");
     assert!(
@@ -352,7 +322,7 @@ fn nobody_to_ask_means_no() {
             && after.contains("\"patterns\": {\"command\": ")
     );
     assert_eq!(home.read(".cursor/mcp.json.backup"), before);
-    home.run(["--uninstall", "cursor", "--yes", "--name", "patterns"])
+    home.run("--uninstall cursor --yes --name patterns")
         .expect_code(0);
     assert_eq!(home.read(".cursor/mcp.json"), before);
     let expected = ["mcp.json", "mcp.json.backup-2"];
@@ -427,7 +397,7 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
     for (before, why) in rows {
         home.write(file, before);
         for action in ["--install", "--uninstall"] {
-            refused(&home.run([action, "cursor", "--yes"]), why);
+            refused(&home.run(&format!("{action} cursor --yes")), why);
             assert!(fs::read(home.path(file)).unwrap() == before, "{why}");
             assert_eq!(home.names(".cursor"), ["mcp.json"], "{why}");
         }
@@ -464,7 +434,7 @@ fn clients_without_json_get_their_command_or_the_text() {
         // A client that only connects has no say in that.
         let found = finished.stdout.contains("Runs are kept");
         assert_eq!(found, client != "open-webui", "{finished:?}");
-        home.run(["--uninstall", client])
+        home.run(&format!("--uninstall {client}"))
             .expect_code(1)
             .expect_stdout("\"fabric\" there yourself");
     }
@@ -516,24 +486,19 @@ fn a_key_or_token_that_was_filled_in_stays() {
         let [file, flags, place, filled] = row[..] else {
             panic!("{row:?}")
         };
-        let run = |more: &[&str]| {
-            let program = home.binary().flags(&flags.replace("URL", URL));
-            let program = more.iter().fold(program, |program, arg| program.arg(arg));
-            program.run(DEADLINE)
-        };
-        run(&[]).expect_code(0);
+        let run = |more: &str| home.run(&format!("{} {more}", flags.replace("URL", URL)));
+        run("").expect_code(0);
         let text = home.read(file);
         assert!(text.contains(place), "{text}");
         let mended = text.replace(place, filled);
         home.write(file, &mended);
-        run(&[]).expect_code(0).expect_stdout("nothing to do");
+        run("").expect_code(0).expect_stdout("nothing to do");
         // Another change is made, and does not print the secret.
-        let more: &[&str] = if flags.contains("--url") {
-            &["--url", &url]
+        let changed = if flags.contains("--url") {
+            run(&format!("--url {url}"))
         } else {
-            &["--max-runs", "3"]
+            run("--max-runs 3")
         };
-        let changed = run(more);
         changed.expect_code(0).expect_stdout("…");
         let is_so = !changed.stdout.contains("canary") && home.read(file).contains(filled);
         assert!(is_so, "{changed:?}");
@@ -572,7 +537,7 @@ fn where_callers_sign_in_no_token_is_shown() {
     let reference = "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}";
     assert_eq!(headers["Authorization"], reference);
     // Nobody was asked about runs before.
-    let started = home.run(["--demo", "--install", "cursor"]);
+    let started = home.run("--demo --install cursor");
     started.expect_stdout("Runs are kept for 30 days");
     let text = home.read(".cursor/mcp.json");
     home.write(".cursor/mcp.json", text.replace(reference, "Bearer own"));
@@ -590,9 +555,9 @@ fn what_the_user_added_to_the_entry_stays() {
     let with_variable = text.replace("\"env\": {", variables);
     assert_ne!(text, with_variable);
     home.write(".cursor/mcp.json", &with_variable);
-    let finished = home.run(["--install", "cursor"]);
+    let finished = home.run("--install cursor");
     finished.expect_code(0).expect_stdout("nothing to do");
-    home.run(["--install", "cursor", "--yes", "--url", URL])
+    home.run(&format!("--install cursor --yes --url {URL}"))
         .expect_code(0);
     let file: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
     let mut entry = file["mcpServers"]["fabric"].clone();
@@ -605,25 +570,26 @@ fn what_the_user_added_to_the_entry_stays() {
 #[test]
 fn the_remaining_step_for_the_secret_is_printed() {
     let home = TempFolder::new("home-secret");
-    let said = |key: &str, args: &[&str]| {
-        let program = home.binary().env("FABRIC_API_KEY", key).arg("--yes");
-        let args = args.iter();
-        let program = args.fold(program, |program, arg| program.arg(arg));
-        program.run(DEADLINE).stdout
+    let said = |key: &str, flags: &str| {
+        let program = home.binary().env("FABRIC_API_KEY", key);
+        program
+            .flags(&format!("--yes {flags}"))
+            .run(DEADLINE)
+            .stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
     let refers = "First: quit Cursor, and start it with `cursor .` from a shell where \
         FABRIC_API_KEY is set: the file only refers to it.\nNext: ";
-    assert!(said("", &["--install", "cursor"]).contains(empty));
-    let is_so = said("k", &["--install", "zed"]).contains(empty);
+    assert!(said("", "--install cursor").contains(empty));
+    let is_so = said("k", "--install zed").contains(empty);
     assert!(is_so, "Zed refers to no variables");
-    assert!(said("k", &["--install", "cursor"]).contains(refers));
-    assert!(said("", &["--install", "cursor"]).contains(empty), "again");
+    assert!(said("k", "--install cursor").contains(refers));
+    assert!(said("", "--install cursor").contains(empty), "again");
     let filled_in = home.read(".cursor/mcp.json");
     let filled_in = filled_in.replace("API_KEY\": \"\"", "API_KEY\": \"canary\"");
     home.write(".cursor/mcp.json", filled_in);
-    assert!(said("k", &["--install", "cursor"]).contains("nothing to do"));
-    let is_so = !said("", &["--install", "windsurf", "--demo"]).contains("First");
+    assert!(said("k", "--install cursor").contains("nothing to do"));
+    let is_so = !said("", "--install windsurf --demo").contains("First");
     assert!(is_so, "the demo needs no key");
 }
 
@@ -634,11 +600,11 @@ fn files_are_private_from_the_first_moment() {
         let facts = fs::symlink_metadata(home.path(file)).ok()?;
         Some(facts.permissions().mode() & 0o777)
     };
-    let run = |args: [&str; 3]| {
-        let program = Program::new(args).env("HOME", home.text());
+    let install = || {
+        let program = home.binary().flags("--install cursor --yes");
         program.after("umask 0").run(DEADLINE).expect_code(0);
     };
-    run(["--install", "cursor", "--yes"]);
+    install();
     assert_eq!(mode(".cursor/mcp.json"), Some(0o600), "a key goes in there");
     // Somebody who looks all the time sees no other mode either.
     let file = home.path(".cursor/mcp.json");
@@ -657,7 +623,7 @@ fn files_are_private_from_the_first_moment() {
             let _ = fs::remove_file(home.path(".cursor/mcp.json.backup"));
             home.write(".cursor/mcp.json", "{}");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-            run(["--install", "cursor", "--yes"]);
+            install();
         }
         drop(goes_on);
         watcher.join().unwrap()
@@ -671,7 +637,7 @@ fn files_are_private_from_the_first_moment() {
         let words = format!("{{\"mcpServers\": {{\"fabric\": {entry}}}}}");
         home.write(".cursor/mcp.json", words);
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-        run(["--install", "cursor", "--yes"]);
+        install();
         assert_eq!(mode(".cursor/mcp.json"), Some(expected), "{key}");
     }
     assert_eq!(mode(".cursor/mcp.json.backup"), Some(0o600));
@@ -713,7 +679,7 @@ fn no_mode_but_the_file_s_own_changes_through_a_link() {
 fn a_check_of_a_url_names_the_flag_that_was_given() {
     let home = TempFolder::new("home-url");
     let url = format!("http://127.0.0.1:{}/mcp", closed_port());
-    let finished = home.run(["--install", "cursor", "--url", &url]);
+    let finished = home.run(&format!("--install cursor --url {url}"));
     finished.expect_stdout("Check the URL of --url, ");
     assert!(!finished.stdout.contains("--connect"), "{finished:?}");
 }

@@ -73,7 +73,8 @@ impl Program {
 
     /// Adds arguments, with blanks between them.
     pub(crate) fn flags(mut self, flags: &str) -> Program {
-        self.args.extend(flags.split(' ').map(str::to_owned));
+        self.args
+            .extend(flags.split_whitespace().map(str::to_owned));
         self
     }
 
@@ -176,23 +177,7 @@ impl Program {
 
     /// Runs it to its end with empty stdin and returns all its output; kills it after `limit`.
     pub(crate) fn run(&self, limit: Duration) -> Finished {
-        let mut process = self.start();
-        drop(process.stdin.take());
-        let mut stdout = process.stdout.take().expect("stdout is read");
-        let reader = thread::spawn(move || {
-            let mut text = Vec::new();
-            let _ = stdout.read_to_end(&mut text);
-            text
-        });
-        let status = process.wait_exit(limit);
-        let stdout = String::from_utf8(reader.join().expect("the reader of stdout"))
-            .expect("stdout is UTF-8");
-        Finished {
-            command: self.shown(),
-            code: status.code(),
-            stdout,
-            stderr: process.stderr(),
-        }
+        self.start().finish(limit)
     }
 }
 
@@ -350,6 +335,20 @@ impl Process {
             return false;
         };
         stdin.write_all(bytes).and_then(|()| stdin.flush()).is_ok()
+    }
+
+    /// Ends its stdin and returns all its output; kills it after `limit`.
+    pub(crate) fn finish(mut self, limit: Duration) -> Finished {
+        drop(self.stdin.take());
+        let stdout = self.stdout.take().expect("stdout is read");
+        let reader = thread::spawn(|| std::io::read_to_string(stdout).expect("stdout is UTF-8"));
+        let status = self.wait_exit(limit);
+        Finished {
+            command: self.program.shown(),
+            code: status.code(),
+            stdout: reader.join().expect("the reader of stdout"),
+            stderr: self.stderr(),
+        }
     }
 
     /// Waits for its end; after `limit` kills it and fails.
