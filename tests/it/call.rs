@@ -308,12 +308,11 @@ fn an_interrupt_cancels_the_run() {
 fn a_reader_that_leaves_ends_the_run() {
     let fabric = FakeFabric::start();
     fabric.on_run(Reply::sse().step(Step::Repeat(line(&content("word ")), 5_000_000)));
-    let process = call(&fabric, [RUN, SUMMARIZE]).stdout(Output::Closed);
-    let mut process = process.start();
-    drop(process.stdin.take());
+    let program = call(&fabric, [RUN, SUMMARIZE]).stdout(Output::Closed);
+    let finished = program.run(DEADLINE);
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
-    assert_eq!(process.wait_exit(DEADLINE).code(), Some(0));
-    assert_eq!(process.stderr(), "");
+    finished.expect_code(0);
+    assert_eq!(finished.stderr, "");
 }
 
 #[cfg(target_os = "linux")]

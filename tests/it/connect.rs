@@ -8,7 +8,7 @@ use crate::support::http::HttpServer;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Framing, Reply, Step};
 use crate::support::stdio::{Stdio, initialize_params, with_meta};
-use crate::support::{DEADLINE, ERAS, Era, poll, run_params};
+use crate::support::{Caller, DEADLINE, ERAS, Era, poll, run_params};
 
 const TOKEN: &str = "token-of-thirty-two-characters-a";
 const ROUTE: &str = "POST /mcp";
@@ -26,9 +26,14 @@ fn to_fake(server: &FakeFabric) -> Program {
 
 /// A Fabric, a server in front of it that wants the token, and the relay to that.
 fn start() -> (FakeFabric, HttpServer, Program) {
+    start_with("")
+}
+
+/// The same with these flags of the server.
+fn start_with(flags: &str) -> (FakeFabric, HttpServer, Program) {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN);
-    let server = HttpServer::start(program);
+    let server = HttpServer::start(program.flags(flags));
     let relay = to(&format!("http://{}{}", server.address, server.path));
     (fabric, server, relay)
 }
@@ -218,8 +223,7 @@ fn an_answer_may_be_as_large_as_a_run_makes_it() {
     fabric.on("POST /chat", Reply::run(&[&text]));
     let mut client = Stdio::speaking(Era::MODERN, relay);
     let arguments = json!({"pattern_name": "summarize", "input_text": "x"});
-    let run = json!({"name": "fabric_run_pattern", "arguments": arguments});
-    let result = client.result("tools/call", run);
+    let result = client.call("fabric_run_pattern", arguments);
     assert!(result["content"][0]["text"] == text);
 }
 
@@ -532,29 +536,28 @@ fn a_run_there_is_followed_to_its_end() {
         let [flags, more, last, code, printed, said] = row[..] else {
             panic!("{row:?}")
         };
-        let fabric = FakeFabric::start();
+        let flags = format!("--tool fabric_run_pattern --answer-within {flags}");
+        let (fabric, _server, relay) = start_with(&flags);
         let reply = Reply::sse().content("first ").gate().content(last);
         fabric.on_run(if code == "0" {
             reply.complete()
         } else {
             reply.cut()
         });
-        let flags = format!("--tool fabric_run_pattern --answer-within {flags}");
-        let server = HttpServer::start(Program::with(&fabric).flags(&flags));
-        let relay = to(&format!("http://{}{}", server.address, server.path));
         let call = relay.flags("--call fabric_run_pattern pattern_name=summarize input_text=x");
-        let mut process = call.arg(more).start();
+        let process = call.arg(more).start();
         process.wait_stderr("fabric-mcp: Nothing has arrived for 10 s.\n");
         if code == "130" {
             process.signal("INT");
             fabric.wait_closed(DEADLINE);
         }
         fabric.release();
-        let stdout = std::io::read_to_string(process.stdout.take().unwrap()).unwrap();
-        let ended = process.wait_exit(DEADLINE).code().unwrap().to_string();
-        let is_whole = stdout == printed || more == "--json" && stdout.contains(printed);
-        let is_so = ended == code && is_whole && process.stderr().ends_with(said);
-        assert!(is_so, "{row:?}: {ended} {stdout:?} {}", process.stderr());
+        let finished = process.finish(DEADLINE);
+        finished.expect_code(code.parse().unwrap());
+        finished.expect_stdout(printed);
+        let is_whole = finished.stdout == printed || more == "--json";
+        let is_so = is_whole && finished.stderr.ends_with(said);
+        assert!(is_so, "{row:?}: {finished:?}");
     };
     std::thread::scope(|scope| FOLLOWED.map(|row| scope.spawn(move || follow(row))).len());
 }

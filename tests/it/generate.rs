@@ -8,11 +8,8 @@ use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::http::HttpServer;
 use crate::support::process::{Output, Program};
-fn generated<const N: usize>(what: [&str; N]) -> String {
-    let mut program = Program::new(["--generate"]);
-    for word in what {
-        program = program.arg(word);
-    }
+fn generated(what: &str) -> String {
+    let program = Program::new(["--generate"]).flags(what);
     let finished = program.run(DEADLINE);
     finished.expect_code(0);
     assert_eq!(finished.stderr, "", "hints are for terminals");
@@ -47,7 +44,7 @@ fn ask(tool: &str, args: &[&str], file: &std::path::Path) -> Option<(bool, Strin
 #[test]
 fn the_manual_page_is_clean() {
     let folder = TempFolder::new("man");
-    let page = generated(["man"]);
+    let page = generated("man");
     assert!(page.contains("\nLists all patterns, or with"), "{page}");
     let page = folder.write("fabric-mcp.1", page);
     let output = Command::new("man")
@@ -112,7 +109,7 @@ fn shells_complete_flags_values_and_files() {
             for file in ["tokens", "runs/1"] {
                 folder.write(file, "");
             }
-            folder.write("script", generated([&format!("complete-{shell}")]));
+            folder.write("script", generated(&format!("complete-{shell}")));
             // Bash takes = for a word.
             let equals = if shell == "bash" { " = " } else { "=" };
             let script = script.replace("@LINE@", &line.replace('=', equals));
@@ -130,47 +127,41 @@ fn shells_complete_flags_values_and_files() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn systemd_accepts_the_units() {
-    for (what, name) in UNITS {
-        systemd_accepts(what, name);
-    }
-}
-
-/// What is generated, and its file name.
-#[cfg(target_os = "linux")]
-const UNITS: [(&str, &str); 2] = [
-    ("systemd-unit", "fabric-mcp.service"),
-    ("systemd-template", "fabric-mcp@8001.service"),
-];
-
-#[cfg(target_os = "linux")]
-fn systemd_accepts(what: &str, name: &str) {
-    let folder = TempFolder::new(what);
-    let unit = generated([what]);
-    let file = folder.write(name, &unit);
-    if let Some((good, said)) = ask("systemd-analyze", &["verify", "--man=no"], &file) {
-        // The output may also contain complaints about other units of the machine.
-        let ours = said.lines();
-        let ours: Vec<&str> = ours.filter(|line| line.contains("fabric-mcp")).collect();
-        assert!(good || ours.is_empty(), "{said}");
-        assert_eq!(ours, Vec::<&str>::new(), "{unit}");
+fn systemd_accepts_the_units_and_counts_them_among_the_safe() {
+    for (what, name) in [
+        ("systemd-unit", "fabric-mcp.service"),
+        ("systemd-template", "fabric-mcp@8001.service"),
+    ] {
+        let folder = TempFolder::new(what);
+        let unit = generated(what);
+        let file = folder.write(name, &unit);
+        if let Some((good, said)) = ask("systemd-analyze", &["verify", "--man=no"], &file) {
+            // The output may also contain complaints about other units of the machine.
+            let ours = said.lines();
+            let ours: Vec<&str> = ours.filter(|line| line.contains("fabric-mcp")).collect();
+            assert!(good || ours.is_empty(), "{said}");
+            assert_eq!(ours, Vec::<&str>::new(), "{unit}");
+        }
+        // The threshold is in tenths: higher exposure is an error.
+        let safe = ["security", "--offline=true", "--threshold=12"];
+        if let Some((good, said)) = ask("systemd-analyze", &safe, &file) {
+            // Versions before 250 cannot do that for a file.
+            assert!(good || said.contains("unrecognized option"), "{said}");
+        }
     }
 }
 
 /// The arguments in `ExecStart=`, with the tokens in `folder`.
-fn flags_of_the_unit(folder: &TempFolder) -> Vec<String> {
-    let unit = generated(["systemd-unit", "/usr/bin/fabric-mcp"]);
+fn flags_of_the_unit(folder: &TempFolder) -> String {
+    let unit = generated("systemd-unit /usr/bin/fabric-mcp");
     let line = unit
         .lines()
         .find_map(|line| line.strip_prefix("ExecStart=/usr/bin/fabric-mcp "))
         .expect("a program");
-    line.split(' ')
-        .map(|word| {
-            word.replace("/etc/fabric-mcp", folder.text())
-                .replace("%S", folder.text())
-        })
-        .collect()
+    line.replace("/etc/fabric-mcp", folder.text())
+        .replace("%S", folder.text())
 }
+
 #[test]
 fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
     let folder = TempFolder::new("unit-token");
@@ -179,9 +170,6 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
     let names: Vec<&str> = example
         .lines()
         .filter_map(|line| Some(line.strip_prefix('#')?.split_once('=')?.0))
-        .collect();
-    let names: Vec<&str> = names
-        .into_iter()
         .filter(|name| !name.contains(' '))
         .collect();
     assert!(
@@ -190,19 +178,14 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
     );
     let fabric = FakeFabric::start();
     let empty: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
-    let rows: [&[(&str, &str)]; 5] = [
+    let rows: [&[(&str, &str)]; 3] = [
         // Unchanged: comments only.
         &[],
         &empty,
         &[
             ("FABRIC_MCP_TRANSPORT", "stdio"),
-            ("FABRIC_MCP_TOKENS_FILE", ""),
-        ],
-        &[
             ("FABRIC_MCP_TOKENS_FILE", "/nowhere"),
             ("FABRIC_MCP_ALLOW_UNAUTHENTICATED", "true"),
-        ],
-        &[
             ("FABRIC_MCP_ALLOWED_HOST", "mcp.example.com"),
             ("FABRIC_MCP_ALLOWED_ORIGIN", "https://app.example.com"),
         ],
@@ -213,12 +196,8 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
             program = program.env(name, value);
         }
         // This test has its own Fabric, and uses a free port.
-        let program = program.arg("--fabric-url").arg(&fabric.url());
-        let program = program.flags("--port 0");
-        let flags = flags_of_the_unit(&folder);
-        let program = flags
-            .iter()
-            .fold(program, |program, flag| program.arg(flag));
+        let flags = format!("--fabric-url {} --port 0", fabric.url());
+        let program = program.flags(&flags).flags(&flags_of_the_unit(&folder));
         let server = HttpServer::listening(program);
         let log = server.process.stderr();
         let started = "started on http transport at http://127.0.0.1:";
@@ -230,26 +209,9 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
     }
 }
 
-#[cfg(target_os = "linux")]
-#[test]
-fn systemd_counts_the_units_among_the_safe() {
-    for (what, name) in UNITS {
-        let folder = TempFolder::new("unit-security");
-        let file = folder.write(name, generated([what]));
-        // The threshold is in tenths: higher exposure is an error.
-        if let Some((good, said)) = ask(
-            "systemd-analyze",
-            &["security", "--offline=true", "--threshold=12"],
-            &file,
-        ) {
-            // Versions before 250 cannot do that for a file.
-            assert!(good || said.contains("unrecognized option"), "{said}");
-        }
-    }
-}
 #[test]
 fn kubernetes_gets_the_image_a_token_and_time_for_the_longest_run() {
-    let [one, two] = [(); 2].map(|()| generated(["kubernetes", "a/b@sha256:\"0\""]));
+    let [one, two] = [(); 2].map(|()| generated("kubernetes a/b@sha256:\"0\""));
     let differing = one.lines().zip(two.lines()).filter(|(a, b)| a != b);
     let differing: Vec<&str> = differing.map(|(line, _)| line.trim()).collect();
     assert!(matches!(differing[..], [token] if token.starts_with("team run fmcp_")));
@@ -277,16 +239,12 @@ fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
     // What nobody reads is not made.
     for words in ["token alice run", &format!("compose {name}")] {
         let program = Program::new(["--generate"]).flags(words).after("read line");
-        let mut process = program.stdout(Output::Closed).start();
-        process.write(b"\n");
-        assert_eq!(process.wait_exit(DEADLINE).code(), Some(1), "{words}");
-        let said = process.stderr();
-        assert!(
-            said.ends_with("written: Broken pipe (os error 32)\n"),
-            "{said}"
-        );
+        let finished = program.stdout(Output::Closed).run(DEADLINE);
+        finished
+            .expect_code(1)
+            .expect_stderr("written: Broken pipe (os error 32)\n");
     }
-    let text = generated(["compose", name]);
+    let text = generated(&format!("compose {name}"));
     let escaped = name.replace('$', "$$").replace('\u{7f}', "\\u007f");
     let part = format!("\n    env_file: \"{escaped}\"\n");
     assert!(text.contains(&part), "{text}");
@@ -341,7 +299,7 @@ fn files_are_printed_without_proc_too() {
         let done = hidden(&format!("{bare} --generate \"$1\""), what).unwrap();
         let is_so = done.status.success();
         assert!(is_so, "{}", String::from_utf8_lossy(&done.stderr));
-        assert_eq!(String::from_utf8(done.stdout).unwrap(), generated([what]));
+        assert_eq!(String::from_utf8(done.stdout).unwrap(), generated(what));
     }
 }
 

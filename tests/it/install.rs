@@ -229,16 +229,12 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
             .expect_stdout(&settled[..11]);
     }
     // What a client would find is a mistake now.
-    let folder = |name| {
-        let folder = home.path(name);
-        home.run(&format!(
-            "--install windsurf --yes --patterns-dir {}",
-            folder.display()
-        ))
-    };
-    refused(&folder("none"), "--patterns-dir");
+    let from = format!("--install windsurf --patterns-dir {}", home.text());
+    let none = home.run(&format!("{from}/none --yes"));
+    refused(&none, "--patterns-dir");
     home.write("one/p/system.md", "Do it.");
-    folder("one").expect_stdout("Check: it works; there is 1 pattern.\n");
+    home.run(&format!("{from}/one"))
+        .expect_stdout("Check: it works; there is 1 pattern.\n");
     let dead = home.run("--install windsurf --fabric-url http://127.0.0.1:1");
     dead.expect_code(1)
         .expect_stdout("Check: Nothing listens at http://127.0.0.1:1")

@@ -340,13 +340,15 @@ impl Process {
     /// Ends its stdin and returns all its output; kills it after `limit`.
     pub(crate) fn finish(mut self, limit: Duration) -> Finished {
         drop(self.stdin.take());
-        let stdout = self.stdout.take().expect("stdout is read");
-        let reader = thread::spawn(|| std::io::read_to_string(stdout).expect("stdout is UTF-8"));
+        let reader = self.stdout.take().map(|stdout| {
+            thread::spawn(|| std::io::read_to_string(stdout).expect("stdout is UTF-8"))
+        });
         let status = self.wait_exit(limit);
+        let stdout = reader.map(|reader| reader.join().expect("the reader of stdout"));
         Finished {
             command: self.program.shown(),
             code: status.code(),
-            stdout: reader.join().expect("the reader of stdout"),
+            stdout: stdout.unwrap_or_default(),
             stderr: self.stderr(),
         }
     }
