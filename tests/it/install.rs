@@ -37,7 +37,6 @@ impl TempFolder {
         let config = self.path(".config");
         Program::new([])
             .env("HOME", self.text())
-            .env("XDG_STATE_HOME", self.path("state").to_str().unwrap())
             .env("XDG_CONFIG_HOME", config.to_str().unwrap())
     }
 
@@ -162,7 +161,12 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let home = TempFolder::new("home-history");
     let fabric = FakeFabric::start();
     let url = fabric.url();
-    let install = |flags: &str| home.run(&format!("--fabric-url {url} --install windsurf {flags}"));
+    let state = home.path("state").display().to_string();
+    let install = |flags: &str| {
+        let flags = format!("--fabric-url {url} --install windsurf {flags}");
+        let program = home.binary().env("XDG_STATE_HOME", &state);
+        program.flags(&flags).run(DEADLINE)
+    };
     let file = ".codeium/windsurf/mcp_config.json";
     let folder = home.path("state/fabric-mcp");
     let args = |text: &str| {
