@@ -477,7 +477,7 @@ fn call_there(
     let mut answer = ask("tools/call", params);
     while let Some(id) = answer["result"]["taskId"].as_str() {
         // Relays the text and waits; what the task has made is its result.
-        let part = json!({"run_id": id, "offset": lock(&screen.state).shown});
+        let part = json!({"run_id": id, "offset": lock(&screen.state).arrived});
         let mut task = json!({"taskId": id});
         ask(
             "tools/call",
@@ -519,8 +519,8 @@ struct CallState {
     news: Option<String>,
     /// The last character that was printed.
     printed: Option<char>,
-    /// How many characters of it were printed as they came, and when the last came.
-    shown: usize,
+    /// How many characters of it came before its end, and when the last came.
+    arrived: usize,
     heard: Option<Instant>,
     /// The last silence of a run, in steps of 10 s.
     silent_steps: u64,
@@ -564,6 +564,8 @@ impl Screen {
     fn finish(&self, answer: &Value, json: bool, note: Option<&str>) -> Option<String> {
         let mut state = lock(&self.state);
         tell(&mut state);
+        // What came is printed already.
+        let shown = if self.text_wanted { state.arrived } else { 0 };
         let result = &answer["result"];
         let good = result.is_object() && result["isError"] != true;
         let texts = result["content"].as_array().into_iter().flatten();
@@ -582,14 +584,14 @@ impl Screen {
         } else {
             let table = readable(result, first).filter(|_| io::stdout().is_terminal());
             let text = match (table, rest.last()) {
-                (_, Some(last)) if !good && state.shown > 0 => (*last).to_owned(),
+                (_, Some(last)) if !good && shown > 0 => (*last).to_owned(),
                 // What had arrived before it failed.
                 _ if !good => rest.join("\n"),
-                (Some(table), _) if state.shown == 0 => table,
+                (Some(table), _) if shown == 0 => table,
                 _ => first.to_owned(),
             };
             // Usually all of an output is there by now.
-            let left: String = text.chars().skip(state.shown).collect();
+            let left: String = text.chars().skip(shown).collect();
             self.print(&mut state, &left);
         }
         if state.printed.is_some_and(|last| last != '\n') {
@@ -655,8 +657,8 @@ impl Peer for Screen {
                     state.news = None;
                 }
                 tell(&mut state);
+                state.arrived += text.chars().count();
                 if self.text_wanted {
-                    state.shown += text.chars().count();
                     self.print(&mut state, text);
                 }
             }
