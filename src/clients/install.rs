@@ -64,7 +64,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let own = document.own.as_ref();
     let made = asked.launch.as_ref();
     let made = made.map(|launch| client.entry(program, launch));
-    let is_ours = |entry: &Value| is_ours(entry, &name, program, made.as_ref());
+    let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
     let ours = own.filter(|own| is_ours(own));
     let mut told = why + &asked.keep_runs(ours)?;
     let launch = asked.launch.as_ref();
@@ -252,10 +252,10 @@ fn authority(entry: &Value) -> Option<Authority> {
     Authority::parse(url::split(url)?.1).ok()
 }
 
-/// Whether an entry of this name was made by this program, which is at `program`. Such an entry starts the program, perhaps
-/// another version of it. Or it is for a URL, and has nothing besides a token of ours or a place for one, or any token if
-/// its name is ours, or leads to the same host as `made`, the new entry.
-fn is_ours(entry: &Value, name: &str, program: &str, made: Option<&Value>) -> bool {
+/// Whether an entry was made by this program, which is at `program`. Such an entry starts the program, perhaps another
+/// version of it. Or it is for a URL, and has nothing besides a token of ours or a place for one, or leads to the same
+/// host as `made`, the new entry.
+fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
     if let Some(started) = started(entry) {
         let file = started.rsplit(['/', '\\']).next().unwrap_or_default();
         let version = file.trim_end_matches(".exe").strip_prefix(PROGRAM);
@@ -273,8 +273,7 @@ fn is_ours(entry: &Value, name: &str, program: &str, made: Option<&Value>) -> bo
         .and_then(place)
         .is_some_and(|made| place(entry) == Some(made));
     let is_alone = is_bare || *headers == json!({"Authorization": token});
-    let is_token =
-        |token: &str| name == NAME || token.starts_with(TOKEN_PREFIX) || is_place(&token.into());
+    let is_token = |token: &str| token.starts_with(TOKEN_PREFIX) || is_place(&token.into());
     let is_known = token.strip_prefix("Bearer ").is_some_and(is_token);
     is_alone && (is_known || leads_there)
 }
@@ -626,17 +625,14 @@ mod tests {
         let foreign = [
             start("fabric-mcp-proxy"),
             start("fabric-mcpserver.exe"),
+            to(("https://o/mcp".to_owned(), "sk-1")),
             json!({"url": "https://h:2/mcp"}),
-            json!({"url": "https://o/mcp", "headers": {"Authorization": "Basic sk-1"}}),
             json!({"url": "https://h/mcp", "headers": {"X": ""}}),
         ];
-        let any = to(("https://o/mcp".to_owned(), "sk-1"));
-        let foreign = foreign.map(|entry| (entry, false));
-        for (entry, is) in ours.chain(foreign).chain([(any.clone(), true)]) {
-            let found = is_ours(&entry, NAME, "/opt/other-name", Some(&made));
+        for (entry, is) in ours.chain(foreign.map(|entry| (entry, false))) {
+            let found = is_ours(&entry, "/opt/other-name", Some(&made));
             assert_eq!(found, is, "{entry}");
         }
-        assert!(!is_ours(&any, "other", "/opt/f", Some(&made)));
     }
 
     #[test]
