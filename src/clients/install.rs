@@ -246,10 +246,12 @@ fn after(words: &[String], flag: &str) -> Option<String> {
     value.or_else(|| words.get(at + 1).cloned())
 }
 
-/// The host and port that an entry with a URL leads to.
+/// The host and port that an entry with a URL leads to, by itself or by `--connect`.
 fn authority(entry: &Value) -> Option<Authority> {
-    let url = URLS.iter().find_map(|name| entry[*name].as_str())?;
-    Authority::parse(url::split(url)?.1).ok()
+    let url = URLS.iter().find_map(|name| entry[*name].as_str());
+    let url = url.map(str::to_owned);
+    let url = url.or_else(|| after(&words(entry), "--connect"))?;
+    Authority::parse(url::split(&url)?.1).ok()
 }
 
 /// Whether an entry was made by this program, which is at `program`. Such an entry starts the program, perhaps another
@@ -410,6 +412,9 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
         let is_token = member == "headers" && started(&entry).is_none() && entry[member].is_null();
         let is_there = authority(&entry) == before.and_then(authority);
         let is_kept = is_token && is_there && !is_place(&theirs["Authorization"]);
+        // A token of one host is nothing for another.
+        let [host, old] = [Some(&entry), before].map(|one| one.and_then(authority));
+        let is_same = host.map(|at| at.host) == old.map(|at| at.host);
         if is_kept || !KEYS.contains(&member.as_str()) {
             entry[member] = theirs.clone();
         }
@@ -417,7 +422,7 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
         let Some(values) = values else { continue };
         for (name, theirs) in theirs.as_object().into_iter().flatten() {
             let stays = match values.get(name) {
-                Some(ours) => is_place(ours) && !is_place(theirs),
+                Some(ours) => is_same && is_place(ours) && !is_place(theirs),
                 // A variable that --install writes itself comes from the settings of now.
                 None => !is_written(name),
             };

@@ -472,8 +472,8 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
 
 /// A file, the flags that write it, an empty place in it, and that place filled in.
 const FILLED: &str = r#".cursor/mcp.json|--install cursor --yes|"FABRIC_API_KEY": ""|"FABRIC_API_KEY": "canary-key"
-.config/zed/settings.json|--install zed --yes --url URL|Bearer YOUR_TOKEN|Bearer canary-token
-.config/Claude/claude_desktop_config.json|--install claude-desktop --yes --url URL|"FABRIC_MCP_AUTH_TOKEN": ""|"FABRIC_MCP_AUTH_TOKEN": "canary-token""#;
+.config/zed/settings.json|--install zed --yes --url URL|Bearer YOUR_TOKEN|Bearer fmcp_canary
+.config/Claude/claude_desktop_config.json|--install claude-desktop --yes --url URL|"FABRIC_MCP_AUTH_TOKEN": ""|"FABRIC_MCP_AUTH_TOKEN": "fmcp_canary""#;
 
 #[test]
 fn a_key_or_token_that_was_filled_in_stays() {
@@ -501,10 +501,14 @@ fn a_key_or_token_that_was_filled_in_stays() {
         changed.expect_code(0).expect_stdout("…");
         let is_so = !changed.stdout.contains("canary") && home.read(file).contains(filled);
         assert!(is_so, "{changed:?}");
+        if flags.contains("--url") {
+            run("--url http://localhost:1/mcp").expect_code(0);
+            assert!(home.read(file).contains(place), "no other host gets it");
+        }
     }
     let sent = server.requests_of("POST /mcp");
     let sent: Vec<_> = sent.iter().map(|one| one.header("Authorization")).collect();
-    let filled = Some("Bearer canary-token");
+    let filled = Some("Bearer fmcp_canary");
     let checked = !sent.is_empty() && sent.iter().all(|token| *token == filled);
     assert!(checked, "the check has the entry's token: {sent:?}");
 }
