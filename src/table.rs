@@ -64,4 +64,7 @@ macro_rules! row {
     };
 }
 
+/// What most rows consist of.
+pub(crate) type Text = &'static str;
+
 pub(crate) use {row, table};

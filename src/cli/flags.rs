@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use super::values::{self, MAX_KEEP, MAX_TIME, count, seconds};
 use crate::clients;
 use crate::config::{BASE_URL, Config, OWN_VARIABLE, Transport};
-use crate::table::row;
+use crate::table::{Text, row};
 use crate::url::base_url;
 
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN, CERT_FILE};
@@ -268,8 +268,6 @@ pub(super) const COMMAND: &str = "Instead of serving";
 
 /// Parses a value, one of the choices if there are such, and sets its field. The error says what is wrong and what to give instead, without the flag's name.
 type Parse = fn(&mut Config, &str) -> Result<(), String>;
-
-type Text = &'static str;
 
 row! {
     /// A row of the table.

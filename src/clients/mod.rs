@@ -16,7 +16,7 @@ mod layout;
 use std::path::PathBuf;
 
 use crate::config::{AUTH_TOKEN, Env};
-use crate::table::row;
+use crate::table::{Text, row};
 
 pub(crate) use entry::shell;
 pub(crate) use layout::quoted;
@@ -29,8 +29,6 @@ const PROGRAM: &str = env!("CARGO_PKG_NAME");
 
 /// Placeholder of a token, where the client cannot refer to a variable.
 const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
-
-type Text = &'static str;
 
 row! {
     /// A client whose configuration is known.
