@@ -98,12 +98,19 @@ pub(crate) fn result(
     let record = run.record();
     let report = &record.report;
     let error = error(&record);
+    let earlier = || {
+        let (count, steps) = (record.patterns.len(), report.partial.iter());
+        let steps = steps.zip(&record.patterns).zip(1..);
+        steps.map(move |((text, pattern), step)| {
+            format!("What came from step {step} of {count} ({pattern}), not the result: {text}")
+        })
+    };
     let failed = |error: Error| match part {
         Some(_) => error.into(),
         None => {
             let text = Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
             Failure {
-                partial: report.partial.iter().cloned().chain(text).collect(),
+                partial: earlier().chain(text).collect(),
                 ..error.into()
             }
         }
@@ -149,9 +156,7 @@ pub(crate) fn result(
             )),
             None => None,
         };
-        let earlier = report.partial.iter().zip(&record.patterns);
-        let earlier = earlier.filter(|_| !is_working && offset == 0);
-        let earlier = earlier.map(|(text, pattern)| format!("The output of {pattern} was: {text}"));
+        let earlier = earlier().filter(|_| !is_working && offset == 0);
         let next = Some(end).filter(|end| *end < all);
         let more = next.filter(|_| !is_working);
         let more = more.map(|next| format!("There is more of the output: {again} {next}."));

@@ -418,7 +418,10 @@ fn what_the_earlier_steps_gave_outlives_a_cancellation_and_the_process() {
         }
         let got = get_until(&mut reader, &run_id, u64::MAX);
         assert_eq!(data(&got)["status"], end, "{got}");
-        expect::contains(&got, ["The output of summarize was: kept one"]);
+        expect::contains(
+            &got,
+            ["What came from step 1 of 3 (summarize), not the result: kept one"],
+        );
         fabric.expect_chats(2);
     }
 }
