@@ -134,7 +134,7 @@ pub(crate) struct RunReport {
     pub(crate) warnings: Vec<String>,
     /// Output of the earlier steps, unless the run completed.
     pub(crate) partial: Vec<String>,
-    /// The id of the request that a failed run was made for.
+    /// The id of the request that the run was made for, unless it completed.
     pub(crate) request_id: Option<String>,
 }
 

@@ -389,6 +389,7 @@ impl Context {
         let (runs, account) = (&self.backend.runs, self.account());
         let ttl = self.head.ttl;
         record.ttl = ttl.map(whole);
+        record.report.request_id = Some(self.head.request_id.clone());
         let writer = runs.begin(record, account).map_err(|QuotaExceeded| {
             let detail = format!(
                 "There is no room for another run: too many runs are working or kept.{} Try again later.",
