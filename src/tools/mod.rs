@@ -144,7 +144,6 @@ impl Prepared {
         match has_names.then(|| arguments.faults()) {
             None | Some(Ok(())) => self,
             Some(Err(error)) => Prepared {
-                fields: Vec::new(),
                 needs: Resource::Calls,
                 wait: None,
                 refused: Some(error),
@@ -227,7 +226,8 @@ fn end_call(outcome: ToolResult, begun: Instant, context: &Context, result: &mut
     }
 }
 
-/// Counts and logs the call of a tool; `took` is `None` if it never ran. It has fields if its arguments were valid.
+/// Counts and logs the call of a tool; `took` is `None` if it never ran. Its fields are those of its arguments that
+/// could be read.
 pub(crate) fn report(
     head: &CallHead,
     took: Option<Duration>,
@@ -241,7 +241,8 @@ pub(crate) fn report(
     error.into_iter().for_each(metrics::failure);
     let mut line = Line::default();
     line.field("tool", tool.name);
-    for (key, value) in &head.fields {
+    let fields = head.fields.iter().filter(|(_, value)| !value.is_empty());
+    for (key, value) in fields {
         line.field(key, value.as_str());
     }
     let refused = error.filter(|_| head.fields.is_empty());
