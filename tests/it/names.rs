@@ -71,7 +71,7 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     let run = |session: &str| ai(json!({"session_name": session}));
     assert_eq!(ran(&mut client, run("talk")), [""; 0]);
     let warnings = ran(&mut client, run("tolk"));
-    let says = ["no session named \"tolk\"", "mean \"talk\"?"];
+    let says = ["The session \"tolk\" is new", "mean \"talk\"?"];
     expect::contains(&warnings[0], says);
 }
 

@@ -168,6 +168,8 @@ fn a_cut_output_can_be_read_to_its_end() {
     expect::includes(data(&result), cut);
     let next = format!("fabric_get_run, run_id {run_id} and offset 2.");
     expect::contains(&result["content"][1]["text"], [&*next]);
+    let dry = client.call(RUN, run(json!({"max_chars": 2, "dry_run": true})));
+    assert!(data(&dry)["omitted_chars"].as_u64() > Some(3), "{dry}");
     for (offset, text) in [(2, "bcd"), (99, "")] {
         let got = client.call(GET, json!({"run_id": run_id, "offset": offset}));
         let rest = json!({"output_text": text, "status": "completed", "total_chars": 5});

@@ -24,6 +24,9 @@ const MODELS_TIME: Duration = Duration::from_secs(5);
 const NO_INPUT: &str = "`input_text` is empty, so the model would invent an input: give the whole \
     text as input_text, or input_from. If the pattern needs no input, \"input_is_text\": true \
     runs it. Nothing was run.";
+/// The warning of a chain for which there was no list of models.
+const UNCHECKED: &str = "Models and vendors were not checked before the run, because Fabric did \
+    not list them in time, or at all.";
 /// A vendor that runs models which it does not list.
 const UNLISTED_VENDOR: &str = "codex";
 
@@ -69,9 +72,8 @@ pub(super) fn check(
         && !known.contains(name)
     {
         let hint = did_you_mean(name, &known);
-        found.push(Ok(Some(format!(
-            "Fabric had no session named \"{name}\", so this run began without earlier messages.{hint}"
-        ))));
+        let new = format!("The session \"{name}\" is new: it begins without messages.{hint}");
+        found.push(Ok(Some(new)));
     }
     // What is refused anyway is checked as a whole, as a chain is, so that all its faults are told at once. With variables,
     // the guard reads the pattern.
@@ -242,10 +244,7 @@ fn models(
         false => context.backend.catalog.known_models(),
     };
     let Some(models) = models else {
-        let seconds = MODELS_TIME.as_secs();
-        found.push(Ok(is_whole.then(|| {
-            format!("Models and vendors were not checked before the run: Fabric did not list them within {seconds} s.")
-        })));
+        found.push(Ok(is_whole.then(|| UNCHECKED.to_owned())));
         return Ok(());
     };
     let all = models.models.iter().collect();

@@ -163,7 +163,7 @@ impl RunPattern {
         let language = Some(&step.language).filter(|language| !language.is_empty());
         let more = [
             named("the text of the context", &step.context),
-            named("the messages of the session", &step.session),
+            named("any messages of the session", &step.session),
             language.map(|language| format!("the order to answer in the language {language}")),
         ];
         let more = Vec::from_iter(more.into_iter().flatten()).join(", ");
@@ -171,11 +171,14 @@ impl RunPattern {
         let adds = format!("A run also sends these, which are not shown here: {more}.");
         let then = "The prompts of `then` are not shown, because each needs the output of the step before it.";
         let part = Part::of(&text, (0, self.max_chars.unwrap_or(USUAL_PROMPT)));
-        let cut = part.next_offset.zip(part.total_chars).map(|(most, all)| {
-            format!("This is the beginning of the prompt, {most} of {all} characters: with max_chars you get more.")
+        let cut = part.total_chars.zip(part.next_offset);
+        let omitted = cut.map(|(all, shown)| all - shown);
+        let cut = omitted.map(|omitted| {
+            format!("This is the beginning of the prompt: with max_chars you get the other {omitted} characters.")
         });
         Ok(Outcome::text("output_text", part.text.to_owned())
             .member("output_format", DEFAULT_FORMAT)
+            .optional("omitted_chars", omitted)
             .warn(warnings)
             .warn(begins.map(|begins| begins + "."))
             .warn((!more.is_empty()).then_some(adds))
