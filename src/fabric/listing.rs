@@ -4,6 +4,7 @@ use crate::encoding::json::decode;
 use std::ops::Deref;
 use std::sync::OnceLock;
 
+use super::Name;
 use crate::search::Index;
 
 /// Names in order, without duplicates.
@@ -20,13 +21,13 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Reads the body of Fabric's answer: an array of strings, or the `null` that Go writes for an empty one.
+    /// Reads the body of Fabric's answer: an array of strings, or the `null` that Go writes for an empty one. What
+    /// cannot be asked for by its name is left out.
     pub(super) fn read(body: Vec<u8>) -> Option<Names> {
         let names: Option<Vec<String>> = decode(&body)?;
-        Some(Names {
-            body,
-            ..names.unwrap_or_default().into_iter().collect()
-        })
+        let names = names.into_iter().flatten();
+        let names = names.filter(|name| Name::parse("", name).is_ok()).collect();
+        Some(Names { body, ..names })
     }
 
     /// All names, in order.
@@ -99,19 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_sorted_and_has_each_name_once() {
-        let names = read(r#"["b", "a\u0041", "b", "", "ä"]"#).unwrap();
-        assert_eq!(names.iter().collect::<Vec<_>>(), ["", "aA", "b", "ä"]);
-        assert_eq!((names.len(), &*names[1]), (4, "aA"));
-        assert_eq!(names, ["ä", "b", "aA", ""].into_iter().collect());
-        assert_eq!(
-            names.json(),
-            [
-                r#"["","aA","b","ä"]"#,
-                r#""{\"patterns\":[\"\",\"aA\",\"b\",\"ä\"]}""#
-            ]
-        );
-        assert!(names.contains("aA") && names.contains("") && !names.contains("a"));
+    fn a_list_is_sorted_and_has_each_valid_name_once() {
+        let names = read(r#"["b", "a\u0041", "b", "", "q&a", "ä"]"#).unwrap();
+        assert_eq!(names.iter().collect::<Vec<_>>(), ["aA", "b", "ä"]);
+        assert_eq!(names, ["ä", "b", "aA"].into_iter().collect());
+        let json = r#"["aA","b","ä"]"#;
+        let string = r#""{\"patterns\":[\"aA\",\"b\",\"ä\"]}""#;
+        assert_eq!(names.json(), [json, string]);
+        assert!(names.contains("aA") && !names.contains("") && !names.contains("a"));
     }
 
     #[test]

@@ -14,8 +14,8 @@ use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text::{closest, letters};
 
 /// The name of a pattern, strategy, context or session that is safe to send to Fabric: 1 to 128 characters: letters of
-/// any script, digits, space, `_`, `-` and `.`; no leading dot, no trailing dot or space, and not a Windows device. The
-/// default is empty, which stands for none.
+/// any script, digits, emoji, space, `_`, `-` and `.`; no leading dot, no trailing dot or space, and not a Windows
+/// device. The default is empty, which stands for none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name(String);
 
@@ -59,9 +59,10 @@ fn bad_name<T>(why: String) -> Result<T, Error> {
     Err(Error::new(Kind::InvalidRequest, why))
 }
 
-/// Combining accents belong to letters in decomposed spelling, which macOS uses in file names.
+/// Combining accents belong to letters in decomposed spelling, which macOS uses in file names. Most emoji are allowed too.
 pub(crate) fn is_allowed(c: char) -> bool {
-    c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '\u{300}'..='\u{36f}')
+    c.is_alphanumeric()
+        || matches!(c, ' ' | '_' | '-' | '.' | '\u{300}'..='\u{36f}' | '\u{1f300}'..='\u{1faff}')
 }
 
 /// Names that Windows opens as a device in every folder, with any extension.
@@ -212,7 +213,7 @@ mod tests {
             "summarize",
             "a",
             "Öffne_das-2",
-            "漢字",
+            "漢字 \u{1f600}",
             "e\u{301}te",
             "with space",
             " a",

@@ -113,8 +113,10 @@ fn prompts_are_patterns_rendered_by_fabric() {
 fn resources_are_patterns_and_strategies_as_markdown() {
     for era in ERAS {
         let (fabric, name) = (FakeFabric::start(), "überblick für alle");
-        fabric.names(json!([name]));
-        let cot = json!([{"name": "cot", "description": "Think", "prompt": "Step by step."}]);
+        // What cannot be read is not listed.
+        fabric.names(json!([name, "q&a"]));
+        let cot = json!([{"name": "cot", "description": "Think", "prompt": "Step by step."},
+            {"name": "a/b", "description": "", "prompt": ""}]);
         fabric.on("GET /strategies", Reply::json(cot));
         let mut client = Stdio::speaking(era, Program::with(&fabric));
         let list = client.result("resources/list", Value::Null);

@@ -148,6 +148,7 @@ impl Client {
         in_folder(self.read(Route::Strategies.request(), wait, |body| {
             // Go writes an empty list as `null`.
             let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
+            strategies.retain(|one| Name::parse("", &one.name).is_ok());
             strategies.sort_unstable_by(|a, b| a.name.cmp(&b.name));
             Some(strategies)
         }))
