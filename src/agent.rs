@@ -28,6 +28,8 @@ const MAX_LOOKUPS: usize = 8;
 /// The kind of the error if no thread can be started for a lookup. No socket fails with this kind: a socket that has
 /// waited too long reports a timeout.
 pub(crate) const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
+/// Longest time for asking a server where its callers sign in.
+const ASKING: Duration = Duration::from_secs(2);
 /// The header of Fabric's key.
 pub(crate) const KEY_HEADER: &str = "X-API-Key";
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
@@ -201,6 +203,14 @@ impl Resolver for Lookups {
         }
         Ok(addresses)
     }
+}
+
+/// Whether the server at this URL has callers sign in at an OAuth issuer, as its answer to one without a token says.
+pub(crate) fn asks_for_oauth(url: &str) -> bool {
+    get(url, None, ASKING).is_ok_and(|reply| {
+        let mut challenges = reply.headers().get_all("WWW-Authenticate").iter();
+        challenges.any(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
+    })
 }
 
 /// The response to a GET. `here` is the key, which may be empty, of a server on this machine, which no proxy leads to.

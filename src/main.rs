@@ -292,7 +292,7 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
         Launch::Program { args, env } => (args, env),
         Launch::Url { url, token, .. } => {
             let set = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
-            *token = set || !transport::connect::asks_for_oauth(url);
+            *token = set || !agent::asks_for_oauth(url);
             return (!*token).then(|| SIGNS_IN.to_owned());
         }
     };

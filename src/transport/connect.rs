@@ -73,14 +73,11 @@ const CUT: &str = "broke the connection before the answer was there. Nothing is 
     that had begun may go on, so look with fabric_get_run before you start it again.";
 const UNREACHED: &str = "Check the URL of --connect, the network, and whether the server is \
     running. If the error is about the certificate, put a host name of the certificate into the \
-    URL. With an authority of your own, set SSL_CERT_FILE to a PEM file with its certificate; a \
-    self-signed certificate must say CA:FALSE.";
+    URL. For a certificate of your own, fabric-mcp --help proxy says what to do.";
 const TOO_LARGE: &str = "The answer does not fit into the 64 MiB that --connect has for all \
-    messages on their way. Get the output of a run in parts: fabric_get_run with max_chars and \
-    offset.";
+    messages. Get the output of a run in parts: fabric_get_run with max_chars and offset.";
 const FULL: &str = "This request was not sent: 64 others are waiting for their answers, or \
-    messages take up 64 MiB, and these are the limits of --connect. Cancel one, or try again when \
-    one has been answered.";
+    messages take up 64 MiB, the limits of --connect. Try again when one has been answered.";
 
 /// The headers that not every request has.
 type Headers = Vec<(&'static str, String)>;
@@ -108,14 +105,6 @@ pub(crate) fn check(settings: &Connect) -> Result<String, String> {
     let (url, time) = (&settings.url, begun.elapsed().as_millis());
     let report = format!("The server at {url} answers in {time} ms, and {token}.\n");
     opened.map(|()| report).map_err(|error| error.detail)
-}
-
-/// Whether the server at this URL has callers sign in at an OAuth issuer, as its answer to one without a token says.
-pub(crate) fn asks_for_oauth(url: &str) -> bool {
-    agent::get(url, None, LEAVING).is_ok_and(|reply| {
-        let mut challenges = reply.headers().get_all("WWW-Authenticate").iter();
-        challenges.any(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
-    })
 }
 
 /// The two sides.
@@ -290,14 +279,16 @@ impl Relay {
         let status = head.status.as_u16();
         let media = body.mime_type().unwrap_or_default().trim();
         let is_stream = media.eq_ignore_ascii_case("text/event-stream");
-        // JSON may be laid out over several lines. It never has a NUL.
-        let end = if is_stream { b'\n' } else { 0 };
         let (is_lost, mut said) = (status == 404 && has_session, Value::Null);
         let mut input = BufReader::new(body.into_reader());
-        while let Some(mut message) = self.next(&mut input, end)? {
+        while let Some(mut message) = self.next(&mut input, is_stream)? {
             let small = Some(&*message.body).filter(|body| body.len() <= MAX_SMALL);
             said = small.and_then(decode).unwrap_or_default();
             let inbound = Inbound::read(&message.body, false);
+            // An array answers nothing but an array.
+            if inbound.is_batch && !line.trim_ascii_start().starts_with(b"[") {
+                continue;
+            }
             let answered = inbound.answered();
             let is_own = |id: &&Id| request.calls.iter().any(|(own, _)| own == *id);
             let is_met = |(id, no): &(Id, Cancel)| no.is_cancelled() || answered.contains(&id);
@@ -317,24 +308,33 @@ impl Relay {
         Err(self.refused(status, is_stream, is_lost, said))
     }
 
-    /// The next message of a reply, to this byte, without what frames it; `None` at the end.
-    fn next(&self, input: &mut impl BufRead, end: u8) -> Result<Option<Answer>, Error> {
+    /// The next message of a reply, without what frames it; `None` at the end. An event without data is empty.
+    fn next(&self, input: &mut impl BufRead, is_stream: bool) -> Result<Option<Answer>, Error> {
         let (mut message, account) = (Answer::from(Vec::new()), self.accounts.of(""));
         let too_large = |_| Error::new(Kind::ResponseTooLarge, TOO_LARGE);
-        while !message.body.ends_with(&[end]) {
-            let piece = input.take(BUFFER as u64).read_until(end, &mut message.body);
-            match piece.map_err(|error| self.failed(error.into(), true))? {
-                0 if message.body.is_empty() => return Ok(None),
-                0 => break,
-                _ => message.charge(&account).map_err(too_large)?,
+        // Where the last line begins.
+        let (mut start, mut is_over) = (0, false);
+        while !is_over {
+            let body = &mut message.body;
+            let piece = input.take(BUFFER as u64).read_until(b'\n', body);
+            is_over = piece.map_err(|error| self.failed(error.into(), true))? == 0;
+            if is_over && body.is_empty() {
+                return Ok(None);
             }
+            if is_over || body.ends_with(b"\n") {
+                let line = &body[start..];
+                let text = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+                // Of an event, only the data is kept. A blank line ends it.
+                is_over |= is_stream && text.trim_ascii().is_empty();
+                let data = text.strip_prefix(b"data:").or((!is_stream).then_some(text));
+                let kept = data.unwrap_or_default().trim_ascii_start().len();
+                body.drain(start..body.len() - kept);
+                start = body.len();
+            }
+            message.charge(&account).map_err(too_large)?;
         }
-        let line = &mut message.body;
-        line.retain(|byte| !matches!(byte, b'\n' | b'\r'));
-        // In a stream the other lines are comments, and the ends of events.
-        let text = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
-        let text = text.strip_prefix(b"data:").unwrap_or(text);
-        line.drain(..line.len() - text.trim_ascii_start().len());
+        // Line breaks are white space in JSON, and stdio allows none in a message.
+        message.body.retain(|byte| !matches!(byte, b'\n' | b'\r'));
         Ok(Some(message))
     }
 
