@@ -106,19 +106,23 @@ enum Thing {
 
 /// What requests are known by, and how few words of no list such a request must have: fewer than this if it is about a
 /// kind, an attachment, a source, a site, a link, a file. It is known by a word of a list ("inside": right before the
-/// thing), by a question, by two other words at most before the thing, or by none but labels such as "Link:".
-const REQUESTS: [([usize; 6], &str); 11] = [
+/// thing), by a question, by two other words at most before the thing, or by none but labels such as "Link:"
+/// or one that joins two.
+const REQUESTS: [([usize; 6], &str); 14] = [
     ([1, 2, 1, 2, 3, 3], "verbs"),
     ([1, 1, 1, 0, 2, 3], "asks"),
-    ([0, 3, 1, 1, 3, 3], "unspaced"),
+    ([1, 3, 1, 1, 3, 3], "unspaced"),
     ([1, 1, 1, 0, 0, 0], "calls"),
+    ([0, 0, 0, 0, 0, 1], "calls definite"),
     ([0, 1, 0, 0, 0, 1], "begins"),
     ([0, 0, 0, 0, 1, 1], "inside"),
     ([0, 2, 0, 0, 3, 3], "begins inside"),
     ([0, 0, 0, 0, 1, 1], "?"),
+    ([0, 3, 0, 0, 0, 0], "? definite"),
     ([0, 0, 0, 0, 1, 1], "kinds"),
     ([0, 1, 0, 0, 0, 0], "short"),
     ([0, 0, 1, 1, 1, 1], "alone"),
+    ([0, 0, 0, 0, 1, 1], "joined"),
 ];
 
 /// Refuses an `argument` that contains the bytes of a file, or that is about a link or a file and contains nothing
@@ -261,6 +265,7 @@ fn meant(text: &str) -> Option<Thing> {
         "inside" => is_inside,
         "short" => words.len() < 3 && words.first().is_some_and(|word| parts.starts_with(word)),
         "alone" => words.iter().all(|word| word.ends_with(':')),
+        "joined" => words.len() == 1,
         list => asking.contains(&list),
     };
     let is_request = |(most, what): &([usize; 6], &'static str)| {
@@ -331,7 +336,8 @@ mod tests {
                      https://x\nhttps://y|Link: https://x|https://ja.wikipedia.org/wiki/日本|https://한국.kr|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
-                     https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools";
+                     https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
+                     https://x/y and https://z/y|请总结这个PDF";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -346,7 +352,8 @@ mod tests {
                      Check my attached code for security issues|Cosa dice l'allegato|\
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
-                     What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|/home/我/报告";
+                     What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|/home/我/报告|\
+                     check this contract for me: x.pdf|the attached csv, which product sells best?";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
@@ -374,7 +381,8 @@ mod tests {
                    Translate 'read the document' into German|Improve this: I have attached the file.|\
                    Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
-                   How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed";
+                   How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
+                   What is attachment theory?|x.py is ok|- buy milk\n- call Ana";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
