@@ -168,12 +168,8 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         _ if !context.backend.runs.keeps() => {
             "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
         }
-        _ if settings.state_dir.is_some() || settings.memory_only.is_some() => format!(
-            "No run is kept: none was started, or all ended more than {long} ago (--keep-runs)."
-        ),
         _ => format!(
-            "No run is kept: this server has started none, or all ended more than {long} ago. \
-             With --state-dir, runs are kept across restarts."
+            "No run is kept: this server knows of none, or all ended more than {long} ago (--keep-runs)."
         ),
     }
 }

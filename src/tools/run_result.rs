@@ -99,10 +99,9 @@ pub(crate) fn result(
     let report = &record.report;
     let error = error(&record);
     let earlier = || {
-        let (count, steps) = (record.patterns.len(), report.partial.iter());
-        let steps = steps.zip(&record.patterns).zip(1..);
-        steps.map(move |((text, pattern), step)| {
-            format!("What came from step {step} of {count} ({pattern}), not the result: {text}")
+        let steps = report.partial.iter().zip(&record.patterns).zip(1..);
+        steps.map(|((text, pattern), step)| {
+            format!("What came from step {step} ({pattern}), not the result: {text}")
         })
     };
     let failed = |error: Error| match part {
