@@ -35,6 +35,7 @@ pub(crate) use crate::config::Policy;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
 use crate::protocol::{ResultWriter, Revision, jsonrpc};
+use crate::search::known;
 use crate::text::wrapped;
 use crate::{logging, metrics};
 
@@ -141,9 +142,12 @@ impl Prepared {
 
     /// If there are faults in the arguments, the work only looks up the names in them, if there are any.
     fn looked_up(self, has_names: bool, arguments: &mut Arguments<'_>) -> Prepared {
+        let is_safe = |(key, value): &(_, String)| *key != "pattern" || known(value).is_some();
         match has_names.then(|| arguments.faults()) {
             None | Some(Ok(())) => self,
             Some(Err(error)) => Prepared {
+                // What is no pattern may be a text in the wrong place.
+                fields: Vec::from_iter(self.fields.into_iter().filter(is_safe)),
                 needs: Resource::Calls,
                 wait: None,
                 refused: Some(error),
@@ -226,8 +230,8 @@ fn end_call(outcome: ToolResult, begun: Instant, context: &Context, result: &mut
     }
 }
 
-/// Counts and logs the call of a tool; `took` is `None` if it never ran. Its fields are those of its arguments that
-/// could be read.
+/// Counts and logs the call of a tool; `took` is `None` if it never ran. A rule of the
+/// operator's names what it refuses; otherwise the fields are those of the arguments that could be read.
 pub(crate) fn report(
     head: &CallHead,
     took: Option<Duration>,
@@ -241,11 +245,10 @@ pub(crate) fn report(
     error.into_iter().for_each(metrics::failure);
     let mut line = Line::default();
     line.field("tool", tool.name);
-    let fields = head.fields.iter().filter(|(_, value)| !value.is_empty());
-    for (key, value) in fields {
+    let refused = error.filter(|error| error.refused.is_some());
+    for (key, value) in head.fields.iter().filter(|_| refused.is_none()) {
         line.field(key, value.as_str());
     }
-    let refused = error.filter(|_| head.fields.is_empty());
     refused.inspect(|error| line.refused(error));
     line.optional("duration_ms", took.map(|took| took.as_millis() as u64))
         .field("ok", result.is_ok());

@@ -101,7 +101,7 @@ fn any_call_to_fabric_can_be_cancelled() {
         // A cancelled request is not tried again.
         assert_eq!(fabric.requests_of(route).len(), 1, "{route}");
     }
-    let said = "tool=fabric_run_pattern ok=false error=cancelled";
+    let said = "tool=fabric_run_pattern model=default ok=false error=cancelled";
     client.process.wait_stderr(said);
     let calls = client.stderr().matches("tool=fabric_run_pattern").count();
     assert_eq!(calls, 1);

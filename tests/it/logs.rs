@@ -78,7 +78,7 @@ fn what_the_operator_refuses_is_logged_with_its_pattern_and_the_reason() {
     let program = Program::with(&fabric).flags("--read-only --deny-pattern ai --default-model m");
     let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
     client.failure("fabric_run_pattern", run("summarize"), "forbidden");
-    let wrong = json!({"dry_run": true, "top_p": 5, "pattern_name": "x", "then": ["../y"]});
+    let wrong = json!({"dry_run": true, "top_p": 5, "pattern_name": "summarize", "then": ["../y"]});
     client.failure("fabric_run_pattern", wrong, "invalid-request");
     let prompt = json!({"type": "ref/prompt", "name": "ai"});
     let argument = json!({"name": "x", "value": ""});
@@ -89,7 +89,7 @@ fn what_the_operator_refuses_is_logged_with_its_pattern_and_the_reason() {
     let denied = "pattern=ai model=default ok=false code=-32602 error=invalid-request reason=\"`";
     for begin in [
         "pattern=summarize model=m ok=false error=forbidden reason=\"This server does not run",
-        "pattern=x model=m dry_run=true ok=false error=invalid-request argument=top_p",
+        "pattern=summarize model=m dry_run=true ok=false error=invalid-request argument=top_p",
         &format!("{denied}name`: the pattern ai is denied"),
         &format!("{denied}ref.name`: the pattern ai is denied"),
     ] {
