@@ -21,26 +21,18 @@ fn a_plan_with_a_hole_is_refused_before_anything_is_run() {
     let step = |name: &str| json!({"pattern_name": name});
     let letter = json!({"pattern_name": "write_letter", "variables": {"sender": "me"}});
     let coding = "create_coding_feature";
+    let gone = vec![step("summarize"), step("gone")];
     let (unknown, wrong) = ("pattern-not-found", "invalid-request");
+    let first = "then[0].pattern_name";
     let cases = [
-        (
-            "ai",
-            vec![step("sumarize")],
-            unknown,
-            "then[0].pattern_name",
-        ),
+        ("ai", vec![step("sumarize")], unknown, first),
         ("sumarize", vec![step("ai")], unknown, "summarize"),
-        (
-            "ai",
-            vec![step("summarize"), step("gone")],
-            unknown,
-            "then[1]",
-        ),
+        ("ai", gone, unknown, "then[1]"),
         ("ai", vec![step("translate")], wrong, "lang_code"),
         ("ai", vec![letter], wrong, "recipient"),
         (coding, vec![step("ai")], wrong, coding),
         ("ai", vec![step(coding)], wrong, coding),
-        ("ai", vec![step("../x")], wrong, "then[0].pattern_name"),
+        ("ai", vec![step("../x")], wrong, first),
     ];
     for (first, then, kind, says) in cases {
         let arguments = chain(first, json!(then));
