@@ -272,7 +272,7 @@ impl Accounts {
 
 impl Bank {
     /// Gives one to the waiting caller whose turn it is: of those who may have it the one who holds least, and of several
-    /// the first.
+    /// the first. A call that comes in the instant in which a place is given back may take it before the queue does.
     fn hand_out(&self, what: Resource) {
         let (mut queue, taken) = (lock(&self.queue), self.taken[what as usize].load(Acquire));
         let held = |(_, waiter): &(usize, &Waiter)| waiter.account.held(what);
