@@ -259,7 +259,7 @@ struct LogQueue {
     is_writing: bool,
     /// Whether the thread that writes has begun, or nobody needs it any more.
     has_writer: bool,
-    /// /// The thread that writes.
+    /// The thread that writes.
     writer: Option<Thread>,
 }
 
