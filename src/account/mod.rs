@@ -62,8 +62,6 @@ pub(crate) const RESOURCES: usize = Resource::ALL.len();
 pub(crate) const SHARED_SEATS: usize = 32;
 /// Transcripts at once of one of several callers.
 const TRANSCRIPTS_PER_CALLER: usize = 2;
-/// After this much memory was given back, the allocator gives it back to the system. Bytes.
-const TRIM_AFTER: usize = 16 << 20;
 /// Less memory than this is too little for one caller. Bytes.
 const SMALL: usize = 8 << 20;
 /// When there are this many accounts, idle ones are forgotten.
@@ -110,8 +108,6 @@ struct Bank {
     seats: Amounts,
     /// How many of the shared seats are free.
     free_seats: AtomicUsize,
-    /// The highest use of memory since some was given back to the system.
-    peak: AtomicUsize,
     /// Who waits, in the order in which they came, except that the calls of a caller who has just got one go to the
     /// end. Locked before what an account holds.
     queue: Mutex<Vec<Waiter>>,
@@ -274,10 +270,10 @@ impl Bank {
     /// Gives one to the waiting caller whose turn it is: of those who may have it the one who holds least, and of several
     /// the first. A call that comes in the instant in which a place is given back may take it before the queue does.
     fn hand_out(&self, what: Resource) {
-        let (mut queue, taken) = (lock(&self.queue), self.taken[what as usize].load(Acquire));
+        let (mut queue, sum) = (lock(&self.queue), self.taken[what as usize].load(Acquire));
         let held = |(_, waiter): &(usize, &Waiter)| waiter.account.held(what);
         let waiting = queue.iter().enumerate().filter(|(_, one)| one.what == what);
-        let able = waiting.filter(|one| one.1.account.may_hold(what, held(one) + 1, taken));
+        let able = waiting.filter(|one| one.1.account.taken(what, held(one) + 1, sum).is_some());
         if let Some((at, _)) = able.min_by_key(held)
             && let Ok(place) = queue[at].account.take(what, 1)
         {
@@ -351,14 +347,11 @@ impl Account {
 
     /// What the caller holds of a resource that is used up, as a sentence to append; empty if there is only one caller.
     pub(crate) fn holding(&self, what: Resource) -> String {
-        let held = self.held(what);
-        match self.seat(what) {
-            _ if self.is_alone() => String::new(),
-            seat if held <= seat && seat > 0 => {
-                format!(" You hold {held} of the {seat} that are yours, and others hold the rest.")
-            }
-            _ => format!(" You hold {held}, and the rest is held by others or kept for them."),
+        let (held, seat) = (self.held(what), self.seat(what));
+        if self.is_alone() {
+            return String::new();
         }
+        format!(" You hold {held}, and the rest is taken; {seat} are always yours.")
     }
 
     /// Has the process been told to begin no run?
@@ -406,15 +399,17 @@ impl Account {
         Resource::ALL.into_iter().map(|what| self.held(what)).sum()
     }
 
-    /// Whether the rule between callers lets this one hold `all` of a resource, if this much is `taken`.
-    fn may_hold(&self, what: Resource, all: usize, taken: usize) -> bool {
+    /// How much of a resource is taken once this caller holds `all`, if `sum` is taken now; `None` if the rule between
+    /// callers does not let it.
+    fn taken(&self, what: Resource, all: usize, sum: usize) -> Option<usize> {
         let (held, one) = (self.held(what), what.row());
         let [now, then] = [held, all].map(|held| self.excess(what, held));
-        let free = self.0.bank.bounds.totals[what as usize].saturating_sub(taken);
+        let free = self.0.bank.bounds.totals[what as usize].saturating_sub(sum);
         // Compared before the last one is taken.
         let is_in_share = |left: usize| self.is_alone() || (then - one) / 3 < left + one;
         let fits = then <= now || free.checked_sub(then - now).is_some_and(is_in_share);
-        all <= held || all <= self.most(what) && fits
+        let may_hold = all <= held || all <= self.most(what) && fits;
+        may_hold.then(|| sum - now + then)
     }
 
     /// Makes an amount that it holds larger or smaller, in multiples of the resource's row. False if it may not. A shared seat
@@ -429,11 +424,8 @@ impl Account {
                 .fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1));
             self.0.has_seat.store(sits.is_ok(), Relaxed);
         }
-        let [now, then] = [before, after].map(|held| self.excess(what, held));
-        let charge = |taken| {
-            self.may_hold(what, after, taken)
-                .then(|| taken - now + then)
-        };
+        let has_excess = self.excess(what, before) > 0;
+        let charge = |sum| self.taken(what, after, sum);
         let charged = bank.taken[what as usize].fetch_update(AcqRel, Relaxed, charge);
         if charged.is_ok() {
             self.0.held[what as usize].store(after, Relaxed);
@@ -445,14 +437,10 @@ impl Account {
         }
         drop(changing);
         // Within its seat, only another call of the same caller can wait for what is given back.
-        if after < before && (now > 0 || before == self.most(what)) {
+        if after < before && (has_excess || before == self.most(what)) {
             bank.hand_out(what);
         }
-        let used = bank.used[Resource::Memory as usize].load(Relaxed);
-        if bank.peak.fetch_max(used, Relaxed).saturating_sub(used) >= TRIM_AFTER {
-            bank.peak.store(used, Relaxed);
-            heap::trim();
-        }
+        heap::trim_below(bank.used[Resource::Memory as usize].load(Relaxed));
         charged.is_ok()
     }
 }
@@ -564,8 +552,8 @@ mod tests {
         assert_eq!(seats, [4, 0], "less than a page is nothing");
         assert_eq!((taken("c").len(), taken("z").len()), (4, 0));
         let holding = |name: &str| accounts.of(name).holding(Resource::Runs);
-        let yours = " You hold 4 of the 4 that are yours, and others hold the rest.";
-        let more = " You hold 49, and the rest is held by others or kept for them.";
+        let yours = " You hold 4, and the rest is taken; 4 are always yours.";
+        let more = " You hold 49, and the rest is taken; 4 are always yours.";
         assert_eq!([holding("y"), holding("a")], [yours, more]);
         drop(greedy);
         let shown = taken("z").len();

@@ -4,11 +4,13 @@
 //! Without tuning, the memory of a burst of large requests stays resident for good. Other allocators are left as they
 //! are: they need no tuning, or have none.
 
-pub(crate) use allocator::{trim, tune};
+pub(crate) use allocator::{trim_below, tune};
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod allocator {
     use std::ffi::{c_int, c_ulong};
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
 
     // From <malloc.h> and <sys/resource.h>; glibc's numbers never change.
     const M_MXFAST: c_int = 1;
@@ -30,6 +32,11 @@ mod allocator {
     /// Each arena reserves 64 MiB of addresses. A thread without room for its own maps a page for each block until
     /// nothing is left. So below this limit (`ulimit -v`) all threads share one arena. Bytes.
     const SPACIOUS: c_ulong = 1 << 30;
+    /// How far the use of memory falls before free memory is released. Bytes.
+    const FALL: usize = 16 << 20;
+
+    /// The highest use of memory since some was released. Bytes.
+    static PEAK: AtomicUsize = AtomicUsize::new(0);
 
     #[allow(
         unsafe_code,
@@ -53,9 +60,13 @@ mod allocator {
         mallopt(M_ARENA_MAX, arenas);
     }
 
-    /// Releases free memory between used blocks; takes a few milliseconds.
-    pub(crate) fn trim() {
-        malloc_trim(0);
+    /// Releases free memory between used blocks, which takes a few milliseconds, if what is charged for, now `used` bytes,
+    /// was much more since the last time.
+    pub(crate) fn trim_below(used: usize) {
+        if PEAK.fetch_max(used, Relaxed).saturating_sub(used) >= FALL {
+            PEAK.store(used, Relaxed);
+            malloc_trim(0);
+        }
     }
 }
 
@@ -65,5 +76,5 @@ mod allocator {
     pub(crate) fn tune() {}
 
     /// Does nothing.
-    pub(crate) fn trim() {}
+    pub(crate) fn trim_below(_used: usize) {}
 }
