@@ -248,7 +248,7 @@ impl Index {
         limit: usize,
         allows: impl Fn(&str) -> bool,
     ) -> SearchResult<'_> {
-        let needs = needs(query);
+        let needs = needs(query, |word| self.terms.contains_key(word));
         let meant = needs.concat();
         let query = if meant.is_empty() { query } else { &meant };
         let request = ParsedQuery::parse(query);
@@ -422,7 +422,7 @@ mod tests {
         ("suggest_pattern", ""),
         (
             "name_rocks",
-            "# IDENTITY\n\nYou tell which mineral a stone is.\n\n# GEOLOGY\n",
+            "# IDENTITY\n\nYou tell which mineral a stone on an iPhone is.\n\n# GEOLOGY\n",
         ),
         ("要約する", "# IDENTITY\n\n会議の要約を作成します。\n"),
         ("резюме_текста", "# IDENTITY\n\nСокращает длинный текст.\n"),
@@ -452,6 +452,7 @@ mod tests {
             ("what can I cook", "extract_recipe"),
             ("which mineral is it", "name_rocks"),
             ("geology", "name_rocks"),
+            ("iPhone", "name_rocks"),
             ("要約", "要約する"),
             ("текста", "резюме_текста"),
             // Typing errors.

@@ -16,12 +16,12 @@ const PAIR_WEIGHT: f32 = 0.2;
 /// Most words after "not for" that are not meant.
 const MOST_UNWANTED: usize = 6;
 /// Words that negate where a part of a sentence begins, or before these.
-const NOT: &str = "not no don't don’t dont nicht kein keine pas nao nie non не";
+const NOT: &str = "not no don't don’t dont isn't isn’t isnt nicht kein keine pas nao nie non не";
 /// Words that begin what is meant after what is not.
 const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylko ale только а";
 /// What negates a part of a sentence in scripts without spaces.
 const NOT_UNSPACED: [&str; 5] = ["不要", "不用", "しないで", "ではなく", "じゃなく"];
-const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla";
+const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla для";
 /// Words before another need.
 const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
 
@@ -68,7 +68,7 @@ impl ParsedQuery {
         let only_frames = !frames.contains(&false);
         let mut request = ParsedQuery {
             words: Vec::new(),
-            asks_which: asks_which(&said),
+            asks_which: asks_which(&said, &runs, language),
             is_foreign,
         };
         for (text, is_frame) in said.iter().zip(frames) {
@@ -117,9 +117,9 @@ impl ParsedQuery {
     }
 }
 
-/// The needs that a query states, each as a text: without what it says is not meant, and with camelCase as words that
-/// `_` joins.
-pub(super) fn needs(query: &str) -> Vec<String> {
+/// The needs that a query states, each as a text: without what it says is not meant, and with camelCase that is no known
+/// word as words that `_` joins.
+pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String> {
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
     let words = prefix(query, LONGEST).split_inclusive(is_end);
     let words = words.map(str::trim).filter(|word| !word.is_empty());
@@ -136,8 +136,9 @@ pub(super) fn needs(query: &str) -> Vec<String> {
     let begins = |end| is_in(end + 1, INSTEAD) || is_in(0, "don't don’t dont");
     let (mut needs, mut unwanted) = (vec![String::new()], 0);
     let mut begins = first.is_some_and(begins);
-    for (at, (word, _)) in said.iter().enumerate() {
-        let negates = is_in(at, NOT) && (begins || is_in(at + 1, NOT_FOR));
+    for (at, (word, plain)) in said.iter().enumerate() {
+        let after = at + 1 + usize::from(is_in(at + 1, "meant be intended made"));
+        let negates = is_in(at, NOT) && (begins || is_in(after, NOT_FOR));
         let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
         let excludes = is_in(at, "without except")
             || refuses && is_in(at + 2, "a an the any")
@@ -148,7 +149,10 @@ pub(super) fn needs(query: &str) -> Vec<String> {
             unwanted = 0;
         }
         if let (0, Some(need)) = (unwanted, needs.last_mut()) {
-            need.push_str(&parted(word));
+            match is_known(plain) {
+                true => need.push_str(word),
+                false => need.push_str(&without_camel_case(word, '_')),
+            }
             need.push(' ');
         }
         let ends = ends(word);
@@ -162,21 +166,21 @@ pub(super) fn needs(query: &str) -> Vec<String> {
     needs
 }
 
-/// A word in camelCase with `_` between its words, if it begins with a small letter or a verb: not `YouTube`.
-fn parted(word: &str) -> String {
-    let parted = without_camel_case(word, '_');
-    let first = parted.split('_').next().unwrap_or_default();
-    let begins = stem(&first.to_lowercase());
-    let is_meant =
-        word.starts_with(char::is_lowercase) || Language::table().verbs.contains(&begins);
-    if is_meant { parted } else { word.to_owned() }
-}
-
 /// Whether it asks which pattern to use.
-fn asks_which(said: &[String]) -> bool {
-    let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
-    has(&["which", "what", "suggest", "recommend", "choose", "best"])
-        && has(&["pattern", "patterns", "prompts", "fabric"])
+fn asks_which(said: &[String], runs: &[&str], language: &Language) -> bool {
+    let means = |wanted: &str| {
+        let is_wanted = |word: &str| wanted.split(' ').any(|wanted| wanted == word);
+        let mut all = said.iter().map(String::as_str).chain(runs.iter().copied());
+        all.any(|word| {
+            is_wanted(word)
+                || language
+                    .foreign(word)
+                    .concat()
+                    .iter()
+                    .any(|word| is_wanted(word))
+        })
+    };
+    means("which what suggest recommend choose best") && means("pattern patterns prompts fabric")
 }
 
 /// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".
@@ -273,6 +277,9 @@ mod tests {
             ("an essay, not in his style", "an essay,"),
             ("cards, but not for Anki, please", "cards, | but | please"),
             ("an essay not for school", "an essay"),
+            ("check what is not meant for code", "check what is"),
+            ("Text, but it isn't for code", "Text, | but it"),
+            ("Текст, не для кода", "Текст,"),
             ("why is it not working", "why is it not working"),
             ("I don't want a summary, list it", "I | list it"),
             ("I don't want to watch it", "I don't want to watch it"),
@@ -288,7 +295,7 @@ mod tests {
             ("fix it and tweet it", "fix it | and tweet it"),
             ("", ""),
         ] {
-            let needs = needs(query);
+            let needs = needs(query, |word| word == "youtube");
             let needs: Vec<&str> = needs.iter().map(|need| need.trim()).collect();
             assert_eq!(needs.join(" | "), expected, "{query}");
         }
