@@ -103,9 +103,10 @@ impl Language {
             return found;
         }
         // The longest first; of a compound, its last part if the first is not known.
-        let ends = (PREFIX.min(run.len())..=run.len()).rev();
+        let fewest = PREFIX * run.chars().next().map_or(1, char::len_utf8);
+        let ends = (fewest.min(run.len())..=run.len()).rev();
         let heads = ends.filter_map(|end| run.get(..end));
-        let tails = (PREFIX..run.len().saturating_sub(PREFIX)).filter_map(|at| run.get(at..));
+        let tails = (fewest..run.len().saturating_sub(fewest)).filter_map(|at| run.get(at..));
         heads.chain(tails).filter_map(meaning).take(1).collect()
     }
 }
