@@ -190,8 +190,7 @@ fn purposes_need_no_index() {
     let own = "# IDENTITY\n\nYou are a cook. You extract the ingredients of a dish.\n";
     let found = purpose("my_dish", own);
     assert_eq!(found, "Extract the ingredients of a dish.");
-    let found = purpose("summarize", own);
-    assert_eq!(found, rows()["summarize"].sentence);
+    assert_eq!(purpose("summarize", own), rows()["summarize"].sentence);
 }
 
 #[test]

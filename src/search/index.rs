@@ -61,8 +61,10 @@ const NO_TASK: f32 = 3.0;
 const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
 const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
-/// Results end where the score falls below this share of the best one, but there are at least [`FEWEST`].
-const CANDIDATE: f32 = 0.57;
+/// Results end where the score falls below this share of the best one, and so much more for each result before. There are
+/// at least [`FEWEST`].
+const CANDIDATE: f32 = 0.47;
+const RISE: f32 = 0.02;
 const FEWEST: usize = 3;
 /// At most this many needs of a query are looked at. If there are several, the best pattern for each that is not unsure
 /// gets at least this share of the best score.
@@ -287,10 +289,10 @@ impl Index {
         let denied = first.filter(|name| !allows(name)).collect();
         let mut allowed = ranked.iter().filter(|(_, name)| allows(name)).peekable();
         let best = allowed.peek().map(|(score, _)| *score);
-        let is_candidate = |score| best.is_some_and(|best| score >= CANDIDATE * best);
+        let least = |at: usize| best.unwrap_or_default() * (CANDIDATE + RISE * at as f32);
         let candidates = allowed
             .zip(0..limit)
-            .take_while(|((score, _), at)| *at < FEWEST || is_candidate(*score));
+            .take_while(|((score, _), at)| *at < FEWEST || *score >= least(*at));
         SearchResult {
             hits: candidates.map(|((_, name), _)| *name).collect(),
             denied,
@@ -492,8 +494,7 @@ mod tests {
         assert_eq!(index.search("summarize", 0, |_| true).hits.len(), 0);
         assert_eq!(index.search("summarize", 5, |_| true).warning, None);
         let found = index.search("what is on tonight, stone or snow or sun", 5, |_| true);
-        let found = found.warning;
-        assert_eq!(found, Some(NOTHING_FITS));
+        assert_eq!(found.warning, Some(NOTHING_FITS));
         let empty = Index::build(Vec::<(String, String)>::new());
         assert!(empty.search("summarize", 5, |_| true).hits.is_empty());
     }

@@ -68,7 +68,7 @@ impl ParsedQuery {
         let only_frames = !frames.contains(&false);
         let mut request = ParsedQuery {
             words: Vec::new(),
-            asks_which: asks_which(&said, &runs, language),
+            asks_which: asks_which(&runs),
             is_foreign,
         };
         for (text, is_frame) in said.iter().zip(frames) {
@@ -149,10 +149,8 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String>
             unwanted = 0;
         }
         if let (0, Some(need)) = (unwanted, needs.last_mut()) {
-            match is_known(plain) {
-                true => need.push_str(word),
-                false => need.push_str(&without_camel_case(word, '_')),
-            }
+            let parted = without_camel_case(word, '_');
+            need.push_str(if is_known(plain) { word } else { &parted });
             need.push(' ');
         }
         let ends = ends(word);
@@ -166,21 +164,18 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String>
     needs
 }
 
-/// Whether it asks which pattern to use.
-fn asks_which(said: &[String], runs: &[&str], language: &Language) -> bool {
-    let means = |wanted: &str| {
-        let is_wanted = |word: &str| wanted.split(' ').any(|wanted| wanted == word);
-        let mut all = said.iter().map(String::as_str).chain(runs.iter().copied());
-        all.any(|word| {
-            is_wanted(word)
-                || language
-                    .foreign(word)
-                    .concat()
-                    .iter()
-                    .any(|word| is_wanted(word))
-        })
+/// Whether it asks which pattern to use, in any language.
+fn asks_which(runs: &[&str]) -> bool {
+    let known = |run: &&str| {
+        [
+            Language::table().foreign(run).concat(),
+            vec![run.to_string()],
+        ]
     };
-    means("which what suggest recommend choose best") && means("pattern patterns prompts fabric")
+    let said: Vec<String> = runs.iter().flat_map(known).flatten().collect();
+    let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
+    has(&["which", "what", "suggest", "recommend", "choose", "best"])
+        && has(&["pattern", "patterns", "prompts", "fabric"])
 }
 
 /// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".
@@ -277,9 +272,7 @@ mod tests {
             ("an essay, not in his style", "an essay,"),
             ("cards, but not for Anki, please", "cards, | but | please"),
             ("an essay not for school", "an essay"),
-            ("check what is not meant for code", "check what is"),
-            ("Text, but it isn't for code", "Text, | but it"),
-            ("Текст, не для кода", "Текст,"),
+            ("it isn't meant for code, не для кода", "it"),
             ("why is it not working", "why is it not working"),
             ("I don't want a summary, list it", "I | list it"),
             ("I don't want to watch it", "I don't want to watch it"),
