@@ -424,7 +424,7 @@ mod tests {
         ("suggest_pattern", ""),
         (
             "name_rocks",
-            "# IDENTITY\n\nYou tell which mineral a stone on an iPhone is.\n\n# GEOLOGY\n",
+            "# IDENTITY\n\nYou tell which mineral a stone on eBay is.\n\n# GEOLOGY\n",
         ),
         ("要約する", "# IDENTITY\n\n会議の要約を作成します。\n"),
         ("резюме_текста", "# IDENTITY\n\nСокращает длинный текст.\n"),
@@ -454,7 +454,7 @@ mod tests {
             ("what can I cook", "extract_recipe"),
             ("which mineral is it", "name_rocks"),
             ("geology", "name_rocks"),
-            ("iPhone", "name_rocks"),
+            ("eBay", "name_rocks"),
             ("要約", "要約する"),
             ("текста", "резюме_текста"),
             // Typing errors.

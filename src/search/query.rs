@@ -166,13 +166,9 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String>
 
 /// Whether it asks which pattern to use, in any language.
 fn asks_which(runs: &[&str]) -> bool {
-    let known = |run: &&str| {
-        [
-            Language::table().foreign(run).concat(),
-            vec![run.to_string()],
-        ]
-    };
-    let said: Vec<String> = runs.iter().flat_map(known).flatten().collect();
+    let meant = runs.iter().flat_map(|run| Language::table().foreign(run));
+    let own = runs.iter().map(|run| run.to_string());
+    let said: Vec<String> = own.chain(meant.flatten()).collect();
     let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
     has(&["which", "what", "suggest", "recommend", "choose", "best"])
         && has(&["pattern", "patterns", "prompts", "fabric"])
