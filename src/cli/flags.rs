@@ -397,11 +397,6 @@ pub(crate) fn by_long(name: &str) -> Option<&'static Flag> {
     flags.find(|flag| flag.names().any(|own| own == name))
 }
 
-/// The flag with this letter.
-pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
-    FLAGS.iter().find(|flag| flag.short == Some(letter))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -49,7 +49,8 @@ impl<'a> FlagsAndEnv<'a> {
                 Arg::Long(name) => flags::by_long(name).ok_or_else(|| unknown_long(name))?,
                 Arg::Short(c) => {
                     on = LETTER;
-                    flags::by_short(c).ok_or_else(|| unknown_short(c))?
+                    let flag = FLAGS.iter().find(|flag| flag.short == Some(c));
+                    flag.ok_or_else(|| unknown_short(c))?
                 }
                 Arg::Value(word) => {
                     let name = format!("\"{}\"", values::shown(&word.to_string_lossy()));
@@ -105,7 +106,7 @@ impl<'a> FlagsAndEnv<'a> {
                 continue;
             };
             let is_partner = |(flag, value): &(&Flag, String)| match flag.long {
-                "generate" => partners.contains(&format!("--generate {value}")),
+                "generate" => partners.split([' ', ',']).any(|word| word == value),
                 long => partners.contains(&format!("--{long}")),
             };
             if !self.given.iter().any(is_partner) {

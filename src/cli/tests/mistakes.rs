@@ -102,6 +102,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
 --install zed --history --no-history => --history and --no-history are opposites; give one of them
 --yes => --yes only works with --install and --uninstall; leave it out, or add what it needs
+--generate skill x --all => --all only works with --generate skills; leave it out, or add what it needs
 --url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
     leave it out, or add what it needs
 --install zed --url https://x => --url: the URL has no path;
