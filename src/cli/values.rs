@@ -264,10 +264,10 @@ pub(super) fn prices(text: &str) -> Result<Prices, String> {
         let wrong = |why: &str| format!("line {}: {why}", at + 1);
         let words = line.split_whitespace();
         let words: Vec<&str> = words.take_while(|word| !word.starts_with('#')).collect();
-        // Names may have spaces.
+        // Names may have spaces, but a number at the end of one is a third price.
         let row = match words.as_slice() {
             [] => continue,
-            [model @ .., input, output] if !model.is_empty() => {
+            [model @ .., input, output] if model.last().is_some_and(|m| decimal(m).is_none()) => {
                 Some(model.join(" ")).zip(decimal(input).zip(decimal(output)))
             }
             _ => None,
@@ -308,6 +308,7 @@ mod tests {
             ("\na $2 10", format!("line 2: {line}")),
             ("a 2 inf", format!("line 1: {line}")),
             ("a 2 .", format!("line 1: {line}")),
+            ("a 1 2 3", format!("line 1: {line}")),
             ("a 1 2\nA 1 2", twice.to_owned()),
         ] {
             assert_eq!(prices(text), Err(why), "{text}");
