@@ -14,7 +14,6 @@ use std::sync::Arc;
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Cause, Error, Kind, Name, Names, Observer, Unobserved, not_found};
 use crate::os::files::{self, open_plain};
-use crate::search::kebab;
 use crate::server::{Server, Skills};
 use crate::text::{counted, filled, shown, unusable};
 
@@ -69,12 +68,7 @@ pub(crate) fn write(
     }
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();
-    let refused = |why| Error::new(Kind::Internal, format!("{flag}: {why}"));
-    own_folder(&dir).map_err(refused)?;
-    let mut claims: BTreeMap<String, usize> = BTreeMap::new();
-    for pattern in skills.values() {
-        *claims.entry(kebab(pattern)).or_default() += 1;
-    }
+    own_folder(&dir).map_err(|why| Error::new(Kind::Internal, format!("{flag}: {why}")))?;
     let files = files(&all, &skills, what);
     let is_each = what == "skills";
     let (mut written, mut same) = (0, 0);
@@ -84,13 +78,7 @@ pub(crate) fn write(
             "plugin" => text,
             _ => &signed(text, origin),
         };
-        let outcome = match claims.get(&kebab(name)) {
-            Some(2..) if is_each => Err(io::Error::other(
-                "another has the same name in kebab case; give only one of them",
-            )),
-            _ => write_one(&dir, path, text),
-        };
-        match outcome {
+        match write_one(&dir, path, text) {
             Ok(Some(true)) => written += 1,
             Ok(Some(false)) => same += 1,
             Ok(None) => {

@@ -18,7 +18,7 @@ mod words;
 pub(crate) use index::{Index, purpose};
 pub(crate) use language::Language;
 pub(crate) use patterns::known;
-pub(crate) use similar::{humanised, kebab, skill_names};
+pub(crate) use similar::{humanised, skill_names};
 pub(crate) use words::{is_unspaced, plain_letters};
 
 /// The stems of the words of a text.

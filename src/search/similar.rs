@@ -37,7 +37,7 @@ pub(crate) fn skill_names<'a>(
 }
 
 /// The name of a pattern in kebab case, which other patterns may share; empty if no letter is left.
-pub(crate) fn kebab(name: &str) -> String {
+fn kebab(name: &str) -> String {
     let plain = plain_letters(name);
     let words = plain.split(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit());
     let words = words.filter(|word| !word.is_empty());

@@ -38,6 +38,7 @@ fn unsigned(file: &str) -> String {
 fn the_files_are_the_skills_of_the_server_with_origin_and_digest() {
     let fabric = FakeFabric::start();
     let (folder, flag) = patterns("skills-same");
+    folder.write("patterns/sum-up/system.md", "One of both gets a number.\n");
     for (from, origin) in [
         (format!("--fabric-url {}", fabric.url()), fabric.url()),
         (flag, format!("{}/patterns", folder.text())),
@@ -136,20 +137,6 @@ fn a_file_in_the_place_of_a_folder_is_told_with_what_to_do() {
     let finished = Program::new([]).flags(&flag).flags(&line).run(DEADLINE);
     finished.expect_code(1).expect_stdout("refused fabric: ");
     assert_eq!(finished.stdout.lines().count(), 2, "{}", finished.stdout);
-}
-
-#[test]
-fn names_that_meet_in_kebab_case_are_refused_and_single_ones_are_not() {
-    let (folder, flag) = patterns("skills-kebab");
-    folder.write("patterns/sum-up/system.md", "Sum up.\n");
-    let into = format!("{}/skills", folder.text());
-    let finished = generate(&flag, &format!("{into} --all"));
-    finished
-        .expect_code(1)
-        .expect_stdout("refused sum-up: another has the same name")
-        .expect_stdout("refused sum_up: another has the same name")
-        .expect_stdout("1 written");
-    generate(&flag, &format!("{into} sum-up")).expect_code(0);
 }
 
 #[test]
