@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::fabric::{Name, Names, not_found};
 use crate::protocol::{Params, Refusal};
+use crate::text::letters;
 
 use super::resources::{PATTERN_TEMPLATE, STRATEGY_TEMPLATE};
 use super::{Action, Request, Server, prompts};
@@ -72,14 +73,15 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     }))
 }
 
-/// Names that contain `value`, ignoring case: first those that begin with it, then those with a word that does, then
-/// the rest; each group in the given order.
+/// Names that contain `value`, ignoring case and separators: first those that begin with it, then those where it begins
+/// a word, then the rest; each group in the given order.
 fn rank(value: &str, names: &Names) -> Vec<String> {
-    let value = value.to_lowercase();
+    let folded = |name: &str| String::from_iter(letters(name));
+    let value = folded(value);
     let group = |name: &str| {
-        let name = name.to_lowercase();
-        let mut words = name.split(|c: char| !c.is_alphanumeric());
-        let is_word = words.any(|word| word.starts_with(&value));
+        let mut marks = name.match_indices(|c: char| !c.is_alphanumeric());
+        let is_word = marks.any(|(at, mark)| folded(&name[at + mark.len()..]).starts_with(&value));
+        let name = folded(name);
         let groups = [name.starts_with(&value), is_word, name.contains(&value)];
         groups.iter().position(|is_in| *is_in)
     };
@@ -99,5 +101,7 @@ mod tests {
         assert_eq!(found, ["Sum_it", "summarize", "a_summary", "assume"]);
         assert_eq!(rank("", &names).len(), 5);
         assert!(rank("q", &names).is_empty());
+        let found = ["Sum I", "sumI", "sum-it"].map(|value| rank(value, &names).concat());
+        assert_eq!(found, ["Sum_it"; 3]);
     }
 }
