@@ -193,7 +193,7 @@ fn one(
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
     if !server.backend.runs.keeps() {
-        let why = "This server keeps no runs (--keep-runs 0), so it has no tasks.";
+        let why = "This server keeps no runs (--keep-runs 0, --patterns-dir): it has no tasks.";
         return Err(Refusal::new(METHOD_NOT_FOUND, why));
     }
     if !request.context().revision.is_legacy() && !request.context().tasks {
