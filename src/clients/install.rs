@@ -259,12 +259,14 @@ fn authority(entry: &Value) -> Option<Authority> {
 /// host as `made`, the new entry.
 fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
     if let Some(started) = started(entry) {
+        // A program of the same name on PyPI has this flag, and this one has not.
+        let is_other = has(&words(entry), &["--stdio"]);
         let file = started.rsplit(['/', '\\']).next().unwrap_or_default();
         let version = file.trim_end_matches(".exe").strip_prefix(PROGRAM);
         let is_digit = |c: char| c.is_ascii_digit();
         let is_version = |rest: &str| rest.trim_start_matches('-').starts_with(is_digit);
         return started == program
-            || version.is_some_and(|rest| rest.is_empty() || is_version(rest));
+            || !is_other && version.is_some_and(|rest| rest.is_empty() || is_version(rest));
     }
     let headers = &entry["headers"];
     let token = headers["Authorization"].as_str().unwrap_or_default();
@@ -568,8 +570,8 @@ fn agreed() -> Result<bool, String> {
         _ if agreed => "",
         true => "Nothing was changed.\n",
         false => {
-            "Nothing was changed: stdin is not a terminal, so nobody can be asked. Add --yes to go \
-             ahead without asking; for an entry that is not fabric-mcp's, --yes is not enough.\n"
+            "Nothing was changed: without a terminal nobody can be asked. Add --yes; for an entry \
+             that is not fabric-mcp's, --yes alone does not do it: answer in a terminal.\n"
         }
     };
     say(why).map(|()| agreed)
@@ -630,6 +632,7 @@ mod tests {
         let foreign = [
             start("fabric-mcp-proxy"),
             start("fabric-mcpserver.exe"),
+            json!({"command": "fabric-mcp", "args": ["--stdio"]}),
             to(("https://o/mcp".to_owned(), "sk-1")),
             json!({"url": "https://h:2/mcp"}),
             json!({"url": "https://h/mcp", "headers": {"X": ""}}),

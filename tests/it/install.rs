@@ -154,6 +154,15 @@ fn a_missing_file_is_created_and_reported() {
     let done = home.run("--uninstall cline --yes");
     done.expect_code(0).expect_stdout("nothing to do");
     assert!(!home.path(".cline").exists());
+    // Of several at once, each that says so has written its entry.
+    let install = |name| home.run(&format!("--demo --install cursor --yes --name n{name}"));
+    thread::scope(|scope| {
+        let begun: [_; 8] = std::array::from_fn(|name| scope.spawn(move || install(name)));
+        let done = begun.map(|begun| begun.join().unwrap().code == Some(0));
+        let text = home.read(".cursor/mcp.json");
+        let found = std::array::from_fn(|name| text.contains(&format!("\"n{name}\"")));
+        assert_eq!(done, found, "{text}");
+    });
 }
 
 #[test]
@@ -309,7 +318,7 @@ fn nobody_to_ask_means_no() {
         let finished = home.run(&format!("{action} cursor --yes"));
         finished
             .expect_code(1)
-            .expect_stdout("--yes is not enough")
+            .expect_stdout("--yes alone does not do it: answer in a terminal")
             .expect_stdout("--name NAME");
         assert_eq!(home.read(".cursor/mcp.json"), before);
     }
