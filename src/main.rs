@@ -153,6 +153,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             Tokens::check(default, file).map_err(ExitReason::usage)
         }
         Command::Usage(config, period, prices) => {
+            logging::start(config.log_level, config.log_json);
             let folder = config.kept.state_dir.unwrap_or_default();
             let (from, in_it) = period.unwrap_or_else(|| (time::now()[..7].to_owned(), true));
             let rows = runs::usage(&folder, (&from, in_it), prices.as_ref());

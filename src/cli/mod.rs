@@ -196,7 +196,7 @@ pub(crate) fn parse(
 /// `--usage`, with the word that may follow.
 fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     let refused = |why: String| named("--usage", why);
-    let config = settings.only(&["state-dir", "json"])?;
+    let config = settings.only(&["state-dir", "json", "log-level", "log-format"])?;
     if config.kept.state_dir.is_none() {
         let why = "the ledger is in the state folder; give --state-dir DIR";
         return Err(refused(why.to_owned()));
@@ -229,11 +229,10 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
             let (dir, names) = (dir.into(), names.to_vec());
             return Ok(Command::Skills(what, dir, names, config.into()));
         }
-        ("skills", _) => {
-            let why = "give a folder, and then the names of patterns or --all";
+        ("skills" | "skill" | "plugin", _) => {
+            let why = "give a folder, and for skills then the names of patterns or --all";
             return Err(named(&flag, why));
         }
-        ("skill" | "plugin", _) => return Err(named(&flag, "give a folder")),
         ("client-config", [_]) | ("client-command", [] | [_]) => {
             let client = client(&flag, &words.concat())?;
             Some((client, launch::launch(client, settings)?))

@@ -8,11 +8,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::folder::Folder;
+use super::folder::{Folder, is_gone};
 use super::ledger::lines;
 use crate::config::{DEFAULT_MODEL, Prices};
 use crate::encoding::percent::percent_decode;
 use crate::os::files::open_plain;
+use crate::text::counted;
 
 /// The members of a row of a report. A run counts with the model of its first step.
 pub(crate) const COLUMNS: [&str; 8] = [
@@ -30,8 +31,8 @@ pub(crate) const COLUMNS: [&str; 8] = [
 type Sums = [u64; 5];
 
 /// What each caller used of each model since the month or day `from`, or only in that month if `in_it`. Returns objects;
-/// the last one has the sums. With prices, they also have the cost where it is known. If this user may write to the
-/// folder, runs whose process has died get their lines first.
+/// the last one has the sums. With prices, they also have the cost where it is known. Runs whose process has
+/// died get their lines first; the log says if this user may not do that.
 ///
 /// # Errors
 /// The folder, or a ledger in it, cannot be read.
@@ -42,9 +43,16 @@ pub(crate) fn usage(
 ) -> io::Result<Vec<Value>> {
     let (mut sums, mut seen) = (BTreeMap::<_, Sums>::new(), HashSet::new());
     let entries = fs::read_dir(folder)?;
-    if let Ok(folder) = Folder::open(folder) {
-        let ids = folder.names()?.into_keys();
-        ids.for_each(|id| drop(folder.load(id)));
+    match Folder::open(folder) {
+        Ok(folder) => {
+            let runs = folder.names()?.into_keys().map(|id| folder.load(id));
+            let errors = Vec::from_iter(runs.filter_map(Result::err).filter(|e| !is_gone(e)));
+            if let Some(error) = errors.first() {
+                let runs = counted(errors.len(), "run");
+                log::warn!("{runs} cannot be read ({error}): what they used may be missing here");
+            }
+        }
+        Err(why) => log::warn!("runs of processes that were killed do not count: {why}"),
     }
     for entry in entries {
         let path = entry?.path();

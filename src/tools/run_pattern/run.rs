@@ -257,7 +257,8 @@ impl RunPattern {
             context.count()?;
             // From here on, silence counts as silence of the model.
             output.relay(DEFAULT_FORMAT, "", context)?;
-            if let Some(run) = context.run() {
+            // The demo costs nothing.
+            if let Some(run) = context.run().filter(|_| context.backend.run_note.is_none()) {
                 run.ask(step.model_label(), estimate(sent), earlier);
             }
             fabric.run(checked, wait, &mut |event| output.take(event, context))

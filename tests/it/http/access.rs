@@ -493,15 +493,9 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     server.process.child.kill().unwrap();
     server.process.wait_exit(DEADLINE);
     let other = start();
-    let report = |args: &str| {
-        let program = Program::new(["--state-dir", state.to_str().unwrap(), "--usage"]);
-        program
-            .flags(args)
-            .run(DEADLINE)
-            .expect_code(0)
-            .stdout
-            .clone()
-    };
+    let program = || Program::new(["--state-dir", state.to_str().unwrap()]);
+    let usage = |args: &str| program().flags("--usage").flags(args).run(DEADLINE);
+    let report = |args: &str| usage(args).expect_code(0).stdout.clone();
     // The next process writes its line.
     until(&|| all("tsv").lines().count() == 10);
     let expected = "\
@@ -521,7 +515,16 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
         assert!(holds, "{outcome}");
     }
     drop(other);
-    assert_eq!(report("1999-01").lines().count(), 1);
+    let demo = "--demo --call fabric_run_pattern pattern_name=summarize input_text=x";
+    program().flags(demo).run(DEADLINE).expect_code(0);
+    assert_eq!(all("tsv").lines().count(), 10, "it costs nothing");
+    folder.write(
+        "state/run_0000000000000000000000000000000a.json",
+        "{\"version\":9}",
+    );
+    let shown = usage("1999-01");
+    shown.expect_stderr("1 run cannot be read (unsupported)");
+    assert_eq!(shown.stdout.lines().count(), 1);
 }
 
 #[test]
