@@ -45,6 +45,8 @@ impl VideoId {
         if !url.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
             return Err("has blanks or characters that no address has");
         }
+        let whole = format!("https://{url}");
+        let url = if url.contains(':') { url } else { &whole };
         let (scheme, host, rest) = split(url).unwrap_or_default();
         if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
             return Err("does not begin with https:// or http://");
@@ -236,7 +238,7 @@ mod tests {
             https://music.youtube.com/watch/?v=ID https://youtu.be/ID \
             https://www.youtu.be/ID/?si=x&t=5 https://youtube.com/shorts/ID?x \
             https://www.youtube.com/live/ID/ https://www.youtube.com/embed/ID?start=1 \
-            https://www.youtube.com/v/ID https://www.youtube.com/e/ID";
+            https://www.youtube.com/v/ID https://www.youtube.com/e/ID youtu.be/ID youtube.com/watch?v=ID";
         for url in all.split(' ') {
             let id = VideoId::parse("url", &url.replace("ID", ID)).unwrap();
             assert_eq!(id.as_str(), ID, "{url}");
@@ -262,8 +264,7 @@ mod tests {
             ("https://evil.org\\@youtu.be/ID", CHARACTERS),
             ("https://yоutu.be/ID", CHARACTERS),
             ("", "is missing"),
-            ("--exec=x", SCHEME),
-            ("youtu.be/ID", SCHEME),
+            ("--exec=x", HOST),
             ("javascript:https://youtu.be/ID", SCHEME),
             ("https://youtube.com.evil.org/watch?v=ID", HOST),
             ("https://evil.org/https://youtu.be/ID", HOST),

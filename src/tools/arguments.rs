@@ -8,7 +8,7 @@
 //! all of them at once. Every refusal names the argument, says what was wrong and what is allowed.
 //!
 //! Models send harmless differences, and these are understood here for all tools: empty values for what they leave out, and
-//! numbers, truth values, lists and objects in strings.
+//! numbers, truth values, lists and objects in strings, or a number or truth value where a string is meant.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -150,8 +150,9 @@ impl<'a> Arguments<'a> {
 
     /// A text of any length (the message it came in was limited); empty if left out.
     pub(super) fn text(&mut self, line: ArgumentLine) -> String {
-        let text = self.ask(line, "string", Box::new(String::new), string);
-        text.map(str::to_owned).unwrap_or_default()
+        let read = |path: &str, node| string(path, node, "a string");
+        let text = self.ask(line, "string", Box::new(String::new), read);
+        text.unwrap_or_default().into_owned()
     }
 
     /// A string of at most [`MAX_STRING`] bytes, read by `parse`, which gets its name too; `None` if left out or empty.
@@ -160,7 +161,7 @@ impl<'a> Arguments<'a> {
         line: ArgumentLine,
         parse: impl FnOnce(&str, &str) -> Result<T, Error>,
     ) -> Option<T> {
-        let read = |path: &str, node| match string(path, node)? {
+        let read = |path: &str, node| match string(path, node, "a string")?.as_ref() {
             text if text.len() > MAX_STRING => Err(refused(format!(
                 "`{path}` is {} bytes long: at most {MAX_STRING} are allowed.",
                 text.len()
@@ -184,11 +185,10 @@ impl<'a> Arguments<'a> {
         is_valid: fn(&str) -> bool,
         wanted: &str,
     ) -> Option<String> {
-        let read = |path: &str, node: &'a Node<'a>| match node.text().map(str::trim) {
-            Some("") => Ok(None),
-            Some(text) if is_valid(text) => Ok(Some(text.to_owned())),
-            Some(_) => Err(refused(format!("`{path}` must be {wanted}."))),
-            None => Err(wrong_type(path, wanted, node)),
+        let read = |path: &str, node| match string(path, node, wanted)?.trim() {
+            "" => Ok(None),
+            text if is_valid(text) => Ok(Some(text.to_owned())),
+            _ => Err(refused(format!("`{path}` must be {wanted}."))),
         };
         self.ask(line, "string", Box::new(String::new), read)
             .flatten()
@@ -330,17 +330,12 @@ impl<'a> Arguments<'a> {
             };
             let (mut variables, mut faults) = (BTreeMap::new(), Vec::new());
             for (key, value) in members {
-                let text = match value {
-                    Node::Bool(value) => value.to_string(),
-                    Node::Number(value) => value.to_string(),
-                    Node::Text(text) => text.to_string(),
-                    value if value.is_empty() => continue,
-                    value => {
-                        faults.push(wrong_type(&format!("{path}.{key}"), "a string", value));
-                        String::new()
-                    }
-                };
-                variables.insert(key.to_string(), text);
+                if value.is_empty() && value.text().is_none() {
+                    continue;
+                }
+                let text = string(&format!("{path}.{key}"), value, "a string");
+                let text = text.map_err(|error| faults.push(error)).unwrap_or_default();
+                variables.insert(key.to_string(), text.into_owned());
             }
             if let Err(error) = names::variables(&variables) {
                 faults.push(within(&prefix, error.detail));
@@ -537,9 +532,14 @@ fn unquoted<'n>(node: &'n Node<'n>) -> Cow<'n, Node<'n>> {
     }
 }
 
-fn string<'a>(path: &str, node: &'a Node<'_>) -> Result<&'a str, Error> {
-    node.text()
-        .ok_or_else(|| wrong_type(path, "a string", node))
+/// A string, or the text of a number or a truth value.
+fn string<'a>(path: &str, node: &'a Node<'_>, wanted: &str) -> Result<Cow<'a, str>, Error> {
+    match node {
+        Node::Text(text) => Ok(text.as_ref().into()),
+        Node::Number(number) => Ok(number.to_string().into()),
+        Node::Bool(value) => Ok(value.to_string().into()),
+        _ => Err(wrong_type(path, wanted, node)),
+    }
 }
 
 fn wrong_type(path: &str, wanted: &str, found: &Node<'_>) -> Error {
@@ -618,6 +618,7 @@ mod tests {
 {"x": null, "f": null, "n": null, "v": null, "dry_run": null, "s": null} => None, false, 9.0, None, {}, false, None, []
 {"x": "", "f": "", "n": "", "i": [], "v": "", "s": "", "wait_seconds": {}} => None, false, 9.0, None, {}, false, None, []
 {"x": {}, "f": [], "n": {}, "v": {"a": {}, "b": [], "c": ""}, "s": {}, "y": null} => None, false, 9.0, None, {}, false, None, []
+{"x": 5, "f": true} => "5", true, 9.0, None, {}, false, None, []
 {"x": " a ", "f": "True", "n": "0.2", "i": " 3 ", "dry_run": "false"} => "a", true, 0.2, 3, {}, false, None, []
 {"v": {"a": 1, "b": true, "c": 0.5, "d": "", "e": null, "f": {}, "g": [""]}} => None, false, 9.0, None, {"a": "1", "b": "true", "c": "0.5", "d": ""}, false, None, []
 {"v": "{\"a\": \"{}\"}", "wait_seconds": 99} => None, false, 9.0, None, {"a": "{}"}, false, 9, []
@@ -638,7 +639,7 @@ mod tests {
     #[test]
     fn refusals_name_the_argument_and_what_is_allowed() {
         for case in [
-            r#"{"x": 5} => `x` must be a string, not a number."#,
+            r#"{"x": [1]} => `x` must be a string, not a list."#,
             r#"{"f": "5"} => `f` must be true or false, not a string."#,
             r#"{"f": "yes"} => `f` must be true or false, not a string."#,
             r#"{"dry_run": {}} => `dry_run` must be true or false, not an object."#,

@@ -74,7 +74,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 /// The caller's run, which `argument` names. Unknown, expired and foreign ids get the same error.
 pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Run, Error> {
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
-    runs.find(run_id, owner).ok_or_else(|| {
+    runs.find(&run_id.to_lowercase(), owner).ok_or_else(|| {
         refused(format!(
             "None of your runs has the id in `{argument}`: the id is mistyped, the run's time \
              (--keep-runs) is over, or the server was restarted without --state-dir. Take the id \

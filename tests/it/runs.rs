@@ -250,7 +250,7 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
     let run_id = id(&client.call(RUN, run(json!({}))));
     let mut other = Streamable::to(&server, Era::NEWEST_LEGACY, None);
     let text = "Ran summarize on: s3cret input";
-    expect_run(&mut other, &run_id, "completed", text);
+    expect_run(&mut other, &run_id.to_uppercase(), "completed", text);
     let unknown = format!("run_{}", "0".repeat(32));
     let mut words = Vec::new();
     for wrong in [unknown.as_str(), "nope", "run_", "../../etc/passwd"] {

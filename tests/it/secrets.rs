@@ -85,7 +85,7 @@ fn exercise(client: &mut dyn Caller, fabric: &FakeFabric) {
         (INPUT, json!({})),
         (
             "tools/call",
-            run_with(json!({"pattern_name": INPUT, "input_text": 5})),
+            run_with(json!({"pattern_name": INPUT, "input_text": [5]})),
         ),
         ("tools/call", run_with(wrong)),
     ] {

@@ -44,7 +44,7 @@ impl InputSource {
 
     /// The member that a bare string is: the id of a run or an address.
     pub(super) fn member(text: &str) -> &'static str {
-        match text.trim_start().starts_with("run_") {
+        match text.trim_start().to_lowercase().starts_with("run_") {
             true => "run_id",
             false => "youtube",
         }
@@ -132,7 +132,7 @@ const REQUESTS: [([usize; 6], &str); 14] = [
 /// `invalid-request`, saying what to give instead.
 pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Error> {
     let text = text.trim();
-    let binary = "a binary file, as it has NUL bytes";
+    let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
@@ -368,7 +368,7 @@ mod tests {
             ("\u{fffd}\u{fffd}\u{11}\u{871}\u{1a}", "an older"),
             ("7z\u{fffd}\u{fffd}'\u{1c}", "a compressed file"),
             ("\u{7f}ELF\u{2}", "is a program, not text"),
-            ("a\0", "NUL bytes, not text"),
+            ("a\0", "NUL bytes (iconv"),
         ] {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
