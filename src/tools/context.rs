@@ -352,13 +352,13 @@ impl Context {
         };
         let detail = match retry_after {
             Some(after) => format!(
-                "This server allows one caller at most {} a minute. Try again in {} s.",
+                "You may begin at most {} a minute. Try again in {} s.",
                 counted(per_minute, "run"),
                 after.as_secs() + 1
             ),
             None => format!(
-                "This call counts as {steps} runs, and this server allows one caller at most \
-                 {per_minute} a minute. Split it into several calls."
+                "This call counts as {steps} runs, and you may begin at most {per_minute} a minute. \
+                 Split it into several calls."
             ),
         };
         Err(Error {

@@ -157,7 +157,7 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
     };
     match (all, &settings.memory_only) {
         (Some((number, oldest)), _) => format!(
-            "Of the {} kept since {}, none fits query and since. Leave these two out to see all.",
+            "Of the {} kept since {}, none fits. Without query and since, all are listed.",
             counted(number, "run"),
             time::timestamp(oldest)
         ),
@@ -169,7 +169,8 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
             "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
         }
         _ => format!(
-            "No run is kept: this server knows of none, or all ended more than {long} ago (--keep-runs)."
+            "No run of yours is kept: this server knows of none, or all ended more than {long} ago \
+             (--keep-runs). Those of other callers are not listed."
         ),
     }
 }

@@ -294,7 +294,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let mut named = transports::open(Wire::Streamable, Era::MODERN, server, Some(token));
     let none = named.success("fabric_get_run", serde_json::json!({}))["warnings"].take();
     let said = none[0].as_str().unwrap();
-    let is_so = said.contains("No run is kept") && !said.contains("--state-dir");
+    let is_so = said.contains("No run of yours is kept") && !said.contains("--state-dir");
     assert!(is_so, "{said}");
 }
 

@@ -129,7 +129,7 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         ] {
             answer = client.request("tools/call", json!({"name": tool, "arguments": arguments}));
         }
-        contains(answer, ["allows one caller at most 1 run a minute"]);
+        contains(answer, ["You may begin at most 1 run a minute"]);
         fabric.expect_chats(1);
         let metrics = server.metrics();
         for (tool, outcome, count) in [

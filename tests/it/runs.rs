@@ -286,7 +286,7 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
     }
     let none = asked(&mut client, json!({}));
     assert_eq!(none["runs"], json!([]));
-    let parts = ["No run is kept", "1 hour"];
+    let parts = ["No run of yours is kept", "1 hour"];
     expect::contains(none["warnings"][0].as_str().unwrap(), parts);
     fabric.on_run(Reply::run(&[
         "\n# Résumé of the contracts, which the lawyers of both companies had signed by then",

@@ -14,6 +14,7 @@ use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::http::HttpServer;
 use crate::support::process::Program;
+use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, DEADLINE, Era, poll};
 
@@ -29,6 +30,8 @@ fn stand_in() {
     let (_, port) = address.split_once(':').unwrap();
     let fabric = FakeFabric::start_at(port.parse().unwrap()).unwrap();
     fabric.require_key(key);
+    let said = "Requested Model = Default Model = Default Vendor = . please run 'fabric --setup'";
+    fabric.on_run(Reply::sse().error(said));
     loop {
         std::thread::park();
     }
@@ -168,6 +171,16 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
     );
     assert!(said.contains("three times within a minute"), "{said}");
     assert_eq!(started(&folder).len(), 3);
+}
+
+#[test]
+fn one_without_a_default_model_says_so_and_is_ended() {
+    let folder = usual("start-no-model");
+    let mut client = Stdio::speaking(Era::MODERN, program(&folder));
+    let run = json!({"pattern_name": "summarize", "input_text": "A text."});
+    let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
+    assert!(said.contains(". Fabric has no default model"), "{said}");
+    expect_gone(started(&folder)[0]);
 }
 
 /// A machine: its name, its program's name, version and command to serve, what a call says, and what a check adds.

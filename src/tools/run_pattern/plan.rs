@@ -124,6 +124,14 @@ pub(super) fn no_input() -> Error {
 /// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
     let fabric = &context.backend.fabric;
+    // Fabric's words in every language, with nothing after one or both.
+    let mut words = ["Default Model = Default Vendor =", "Default Vendor = ."].into_iter();
+    if step.model.is_empty() && words.any(|words| error.detail.contains(words)) {
+        return Error {
+            kind: error.kind,
+            ..Error::of(Cause::NoDefaultModel, &[])
+        };
+    }
     // No Fabric is started only to explain an error.
     if fabric.rests() {
         return error;
@@ -143,14 +151,6 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     let is_vague = matches!(error.kind, Kind::FabricInternal | Kind::ApiError);
     if !is_vague || error.retry_after.is_some() {
         return error;
-    }
-    // Fabric's words in every language, with nothing after one or both.
-    let mut words = ["Default Model = Default Vendor =", "Default Vendor = ."].into_iter();
-    if step.model.is_empty() && words.any(|words| error.detail.contains(words)) {
-        return Error {
-            kind: error.kind,
-            ..Error::of(Cause::NoDefaultModel, &[])
-        };
     }
     // Fabric names one at a time.
     let (pattern, given) = (&step.pattern, &step.variables);
