@@ -698,8 +698,7 @@ mod tests {
             lock(&log).push(is_greedy);
             is_greedy && lock(&reclaimed).take().is_some()
         });
-        let is_so = b.take(Resource::Memory, 3 * step).is_err();
-        assert!(is_so, "never another's");
+        assert!(b.take(Resource::Memory, 3 * step).is_err(), "another's");
         assert!(a.take(Resource::Memory, 6 * step).is_ok());
         assert_eq!(*lock(&asked), [false, true]);
     }

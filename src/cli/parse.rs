@@ -287,7 +287,7 @@ fn unknown_short(letter: char) -> String {
 
 /// Refuses a word that does not belong to a flag.
 pub(crate) fn unexpected_word(word: &str) -> String {
-    let general = "fabric-mcp takes flags only, and fabric-mcp --help lists them";
+    let general = "fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them";
     let hint = meant(word).unwrap_or(general.to_owned());
     wrong(word, format_args!("does not belong to a flag; {hint}"))
 }

@@ -570,8 +570,8 @@ fn agreed() -> Result<bool, String> {
         _ if agreed => "",
         true => "Nothing was changed.\n",
         false => {
-            "Nothing was changed: without a terminal nobody can be asked. Add --yes; for an entry \
-             that is not fabric-mcp's, --yes alone does not do it: answer in a terminal.\n"
+            "Nothing was changed: without a terminal nobody can be asked. --yes goes ahead without \
+             asking, but not over an entry that is not fabric-mcp's: for that, answer in a terminal.\n"
         }
     };
     say(why).map(|()| agreed)

@@ -169,6 +169,9 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
             (Ok(Value::Object(members)), _) => arguments.extend(members),
             (_, Some((key, value))) => {
                 let value = match value.strip_prefix('@') {
+                    None if key == INPUT && Path::new(value).is_file() => {
+                        return Err(no_argument(tool, value, &arguments));
+                    }
                     None => value.to_owned(),
                     Some(rest) if rest.starts_with('@') => rest.to_owned(),
                     Some(file) => read(key, file)?,
@@ -723,6 +726,7 @@ mod tests {
             r#"fabric_list_patterns limit=3 contract => {"limit":"3","query":"contract"}"#,
             r#"fabric_get_run since=2d => {"since":"2d"}"#,
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
+            r#"fabric_run_pattern input_text=Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
             r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows all of them"#,
             r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows all of them"#,

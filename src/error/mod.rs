@@ -124,7 +124,7 @@ table! {
     /// braces are holes that are filled in; `{limit}` is in seconds, `{flag}` sets that limit, and `{later}` says when.
     #[allow(rustdoc::bare_urls, reason = "its rows' comments are shown to people as they are")]
     told Cause: (Kind, Severity, &'static str) {
-        /// No Fabric 1.4 was found on this machine, so none can be started.
+        /// No Fabric 1.4 was found where it was looked for, so none can be started.
         /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or give the right path: --start-fabric=PROGRAM.
         NoProgram = (Kind::ApiUnavailable, Failure, "fabric-not-found");
         /// Fabric cannot be started, because it is not set up.

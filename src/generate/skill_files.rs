@@ -52,19 +52,19 @@ pub(crate) fn write(
         let is_known = known.contains(name.as_str()).then_some(());
         is_known.ok_or_else(|| not_found(&name, &known, &|_| true))
     };
-    let (mut report, mut refused) = (String::new(), None);
+    let (mut report, mut refused) = (String::new(), Vec::new());
     for name in names {
         if let Err(error) = check(name) {
             report += &format!("refused {}: {}\n", shown(name, 128), error.detail);
-            refused = Some(error);
+            refused.push(error);
         }
     }
-    let mut good = refused.is_none();
+    let mut good = refused.is_empty();
     let mut skills = all.patterns().clone();
     skills.retain(|_, pattern| names.is_empty() || names.contains(pattern));
     if skills.is_empty() {
         let none = || Error::of(Cause::NoPatterns, &[]);
-        return Err(refused.unwrap_or_else(none));
+        return Err(refused.into_iter().reduce(Error::and).unwrap_or_else(none));
     }
     // A final slash would hide a link.
     let dir: PathBuf = dir.components().collect();

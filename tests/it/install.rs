@@ -318,7 +318,9 @@ fn nobody_to_ask_means_no() {
         let finished = home.run(&format!("{action} cursor --yes"));
         finished
             .expect_code(1)
-            .expect_stdout("--yes alone does not do it: answer in a terminal")
+            .expect_stdout(
+                "not over an entry that is not fabric-mcp's: for that, answer in a terminal",
+            )
             .expect_stdout("--name NAME");
         assert_eq!(home.read(".cursor/mcp.json"), before);
     }

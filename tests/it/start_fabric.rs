@@ -101,7 +101,7 @@ fn expect_gone(pid: u32) {
 
 #[test]
 fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
-    for end in ["stdin", "KILL", "TERM", "all"] {
+    for end in ["stdin", "KILL", "TERM", "all", "no-model"] {
         let folder = usual(&format!("start-{end}"));
         let mut client = Stdio::speaking(Era::MODERN, program(&folder));
         client.result("tools/list", json!({}));
@@ -120,6 +120,14 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
         };
         match end {
             "stdin" => client.close_stdin(),
+            // The next call sees what is set up meanwhile.
+            "no-model" => {
+                let run = json!({"pattern_name": "summarize", "input_text": "A text."});
+                let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
+                assert!(said.contains(". Fabric has no default model"), "{said}");
+                expect_gone(pid);
+                client.close_stdin();
+            }
             // At the same time: each would see to it when the other is gone.
             "all" => {
                 client.process().signal("STOP");
@@ -171,16 +179,6 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
     );
     assert!(said.contains("three times within a minute"), "{said}");
     assert_eq!(started(&folder).len(), 3);
-}
-
-#[test]
-fn one_without_a_default_model_says_so_and_is_ended() {
-    let folder = usual("start-no-model");
-    let mut client = Stdio::speaking(Era::MODERN, program(&folder));
-    let run = json!({"pattern_name": "summarize", "input_text": "A text."});
-    let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
-    assert!(said.contains(". Fabric has no default model"), "{said}");
-    expect_gone(started(&folder)[0]);
 }
 
 /// A machine: its name, its program's name, version and command to serve, what a call says, and what a check adds.

@@ -18,10 +18,9 @@ list => "list" does not belong to a flag; did you mean --call fabric_list_patter
 help => "help" does not belong to a flag; did you mean --help?
 --help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
 check => "check" does not belong to a flag; did you mean --check?
-http => "http" does not belong to a flag; did you mean --transport http?
 --http => --http is not a flag; did you mean --transport http?
 Instal zed => "Instal" does not belong to a flag; did you mean --install?
--- x => "x" does not belong to a flag; fabric-mcp takes flags only, and fabric-mcp --help lists them
+-- x => "x" does not belong to a flag; fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them
 --install cursor --name a.b => --name: "a.b" is not a name; give one of at most 64 letters, digits, - and _
 --port => --port needs a value: --port PORT
 --host --demo => --host needs a value: --host ADDRESS
@@ -71,7 +70,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
     leave one of them out, or unset it if it is a variable
 --start-fabric= => --start-fabric: "" is not a program; give its path
 --start-fabric fabric => "fabric" does not belong to a flag;
-    fabric-mcp takes flags only, and fabric-mcp --help lists them
+    fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them
 --run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
 --run-timeout 604800.1 => --run-timeout: "604800.1" is not a time;
     give seconds from 0.001 to 604800, such as 30 or 0.5
