@@ -16,7 +16,6 @@ use ureq::{Agent, Body, Proxy, ProxyProtocol};
 
 use crate::config::CERT_FILE;
 use crate::sync::{Finally, lock, start, wait_while};
-use crate::text::number;
 use crate::url::Host;
 
 /// Buffer of one connection, in each direction, in bytes: room for the longest credentials and any sensible head of an
@@ -234,7 +233,7 @@ pub(crate) fn get(url: &str, here: Option<&str>, time: Duration) -> Result<Respo
 pub(crate) fn reason(error: ureq::Error, time: Duration) -> String {
     match error {
         ureq::Error::Timeout(_) => {
-            format!("does not answer within {} s", number(time.as_secs_f64()))
+            format!("does not answer within {} s", time.as_secs_f64())
         }
         ureq::Error::BodyExceedsLimit(limit) => format!("answers with more than {limit} bytes"),
         ureq::Error::Io(error) => format!("cannot be reached ({error})"),

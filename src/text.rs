@@ -7,20 +7,10 @@ use std::path::Path;
 
 use crate::config::MAX_NAME;
 
-/// A number of digits, perhaps with a point. std's parser would also take signs, exponents, `inf` and `nan`, and would be
-/// 15 KB of the program.
+/// A number of digits, perhaps with a point: no sign, no exponent, neither `inf` nor `nan`.
 pub(crate) fn decimal(text: &str) -> Option<f64> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let digits = [whole, part].concat();
-    let is_plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let number = digits.parse::<u64>().ok().filter(|_| is_plain)?;
-    Some(number as f64 / 10_f64.powi(part.len() as i32))
-}
-
-/// A number as people write it, by serde_json: std's way would be 13 KB of the program.
-pub(crate) fn number(value: f64) -> String {
-    let json = serde_json::Value::from(value).to_string();
-    json.strip_suffix(".0").unwrap_or(&json).to_owned()
+    let is_plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    text.parse().ok().filter(|_| is_plain)
 }
 
 /// Whether a character would break a line or change how the text around it is displayed: controls, line separators,

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret};
-use crate::text::{decimal, either, is_language, number};
+use crate::text::{decimal, either, is_language};
 use crate::time;
 use crate::url::{self, Authority, Host, WebUrl};
 
@@ -173,7 +173,7 @@ pub(super) fn seconds(text: &str, may_be_0: bool, most: Duration) -> Result<Dura
     let time = decimal(text).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = time.filter(|time| (MIN_TIME..=most).contains(time));
     time.ok_or_else(|| {
-        let [least, most] = [MIN_TIME, most].map(|time| number(time.as_secs_f64()));
+        let [least, most] = [MIN_TIME, most].map(|time| time.as_secs_f64());
         let rest = format!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5");
         wrong(text, rest)
     })

@@ -23,7 +23,7 @@ use crate::fabric::{
 use crate::protocol::Revision;
 use crate::server::Server;
 use crate::sync::spawn;
-use crate::text::{counted, for_terminal, number, wrapped};
+use crate::text::{counted, for_terminal, wrapped};
 use crate::url::base_url;
 
 /// The pattern that is run with the demo, and its input.
@@ -110,7 +110,7 @@ fn start(process: &Arc<Process>, report: &mut Report<'_>) -> bool {
         Ok(fabric) => {
             let (program, version) = (fabric.program.display(), &*fabric.version);
             let took = milliseconds(asked.elapsed());
-            let text = format!("{program}, {version}, up in {} ms", number(took));
+            let text = format!("{program}, {version}, up in {} ms", took);
             report.line(true, "program", &text);
             report.fabric("url", &*fabric.url);
             report.fabric("program", program.to_string());
@@ -157,7 +157,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     };
     let latency = milliseconds(asked.elapsed());
     report.fabric("latency_ms", latency);
-    report.address(&format!("{url} answers in {} ms", number(latency)));
+    report.address(&format!("{url} answers in {} ms", latency));
     match own {
         // The start of this Fabric has shown that it requires its key.
         Some(_) => report.key(ACCEPTED),
@@ -296,7 +296,6 @@ fn run_demo(client: &Client, report: &mut Report<'_>) {
                 "first_piece_ms": first,
                 "total_ms": total,
             });
-            let [first, total] = [first, total].map(number);
             let text = format!("{pieces} pieces, first after {first} ms, last after {total} ms");
             return report.line(true, "streaming", &text);
         }
@@ -529,7 +528,7 @@ mod tests {
     #[test]
     fn the_text_reads_like_this() {
         let text = written(false, |report| {
-            let took = number(milliseconds(Duration::from_micros(1_234)));
+            let took = milliseconds(Duration::from_micros(1_234));
             report.address(&format!("http://f:1 answers in {took} ms"));
             report.key(ACCEPTED);
             report.protocol(10);

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use crate::error::{Cause, Error};
 use crate::sync::{read, write};
-use crate::text::number;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
 const BUCKETS: [f64; 14] = [
@@ -146,12 +145,11 @@ impl Histogram {
             let mut count = 0;
             for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(&times.buckets) {
                 count += more.load(Relaxed);
-                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| number(*bound));
+                let bound = bound.map_or_else(|| "+Inf".to_owned(), f64::to_string);
                 let bucket = format!("{}_bucket", self.name);
                 write_sample(out, &bucket, &[label, ("le", &bound)], count);
             }
-            let sum = Duration::from_nanos(times.nanoseconds.load(Relaxed));
-            let sum = number(sum.as_secs_f64());
+            let sum = Duration::from_nanos(times.nanoseconds.load(Relaxed)).as_secs_f64();
             write_sample(out, &format!("{}_sum", self.name), &[label], sum);
             write_sample(out, &format!("{}_count", self.name), &[label], count);
         }

@@ -1,5 +1,6 @@
 //! `tools/list` and `tools/call`: the tools of `tools`, as each revision wants them.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
@@ -122,9 +123,12 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     let ttl = ttl.transpose()?;
     let models = request.head.caller.require(Role::Read);
     let models = models.map_or_else(|_| Vec::new(), |allowance| allowance.models.clone());
-    let policy = Policy {
-        callers_models: models,
-        ..backend.policy.clone()
+    let policy = match models.is_empty() {
+        true => Cow::Borrowed(&backend.policy),
+        false => Cow::Owned(Policy {
+            callers_models: models,
+            ..backend.policy.clone()
+        }),
     };
     let head = &mut request.head;
     (head.tool, head.ttl) = (Some(tool), ttl);

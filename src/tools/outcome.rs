@@ -118,12 +118,20 @@ impl Outcome {
         let from = usize::from(self.text.is_none());
         out.extend(self.members.bytes().get(from..).unwrap_or_default());
         if let Some(patterns) = &self.patterns {
-            jsonrpc::write_name(out, "patterns").extend(patterns.json().as_bytes());
+            let [json, _] = patterns.json();
+            jsonrpc::write_name(out, "patterns").extend(json.as_bytes());
         }
         if !self.warnings.is_empty() {
             jsonrpc::write_member(out, "warnings", &self.warnings);
         }
         out.extend(b"}");
+    }
+
+    /// The object as a JSON string, if the names are all of it.
+    fn cached(&self) -> Option<&str> {
+        let is_all = self.warnings.is_empty() && self.members.bytes().is_empty();
+        let [_, string] = self.patterns.as_ref().filter(|_| is_all)?.json();
+        Some(string)
     }
 }
 
@@ -213,14 +221,16 @@ fn write_outcome(
 ) -> bool {
     let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
     let mut object = Json::default().charged(account);
-    if text.is_none() {
+    let cached = outcome.cached();
+    if text.is_none() && cached.is_none() {
         outcome.write(&mut object);
     }
     let json = object.bytes();
     let copies = if structured { 2 } else { 1 };
-    let length = match text {
-        Some(text) => jsonrpc::string_len(text),
-        None => json.len() + json.len() / 4,
+    let length = match (text, cached) {
+        (Some(text), _) => jsonrpc::string_len(text),
+        (None, Some(string)) => string.len(),
+        (None, None) => json.len() + json.len() / 4,
     };
     envelope(result);
     let out = result.key("content");
@@ -232,7 +242,10 @@ fn write_outcome(
         write_texts(out, shown.into_iter().chain(warnings));
     } else {
         out.extend(br#"{"type":"text","text":"#);
-        jsonrpc::write_json_as_string(out, json);
+        match cached {
+            Some(string) => out.extend(string.as_bytes()),
+            None => jsonrpc::write_json_as_string(out, json),
+        }
         out.extend(b"}");
     }
     out.extend(b"]");

@@ -40,7 +40,7 @@ use plain::PlainConnector;
 use crate::agent::{self, KEY_HEADER, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
-use crate::text::{is_placeholder, number};
+use crate::text::is_placeholder;
 
 /// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
@@ -488,7 +488,7 @@ impl<'c> Attempt<'c> {
         let values = [
             ("url", self.client.settings.url.as_str()),
             ("request", &self.request.to_string()),
-            ("limit", &number(limit.as_secs_f64())),
+            ("limit", &limit.as_secs_f64().to_string()),
             ("flag", flag),
             ("why", &why),
         ];
