@@ -257,7 +257,7 @@ impl RunPattern {
             context.count()?;
             // From here on, silence counts as silence of the model.
             output.relay(DEFAULT_FORMAT, "", context)?;
-            // The demo costs nothing.
+            // What has a note is the demo, which costs nothing.
             if let Some(run) = context.run().filter(|_| context.backend.run_note.is_none()) {
                 run.ask(step.model_label(), estimate(sent), earlier);
             }
