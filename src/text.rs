@@ -262,7 +262,8 @@ pub(crate) fn prefix(text: &str, most: usize) -> &str {
 /// more instructions.
 pub(crate) fn is_language(text: &str) -> bool {
     let may_be_in_one = |c: char| c.is_alphanumeric() || " -_()".contains(c);
-    text.chars().count() <= 64 && text.chars().all(may_be_in_one)
+    let begins = !text.starts_with(|c: char| !c.is_alphabetic());
+    begins && text.chars().count() <= 64 && text.chars().all(may_be_in_one)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! all of them at once. Every refusal names the argument, says what was wrong and what is allowed.
 //!
 //! Models send harmless differences, and these are understood here for all tools: empty values for what they leave out, and
-//! numbers, truth values, lists and objects in strings, or a number or truth value where a string is meant.
+//! numbers, truth values, lists and objects in strings, or a whole number where a string is meant.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -333,7 +333,11 @@ impl<'a> Arguments<'a> {
                 if value.is_empty() && value.text().is_none() {
                     continue;
                 }
-                let text = string(&format!("{path}.{key}"), value, "a string");
+                let text = match value {
+                    Node::Bool(value) => Ok(value.to_string().into()),
+                    Node::Number(number) => Ok(number.to_string().into()),
+                    _ => string(&format!("{path}.{key}"), value, "a string"),
+                };
                 let text = text.map_err(|error| faults.push(error)).unwrap_or_default();
                 variables.insert(key.to_string(), text.into_owned());
             }
@@ -532,12 +536,11 @@ fn unquoted<'n>(node: &'n Node<'n>) -> Cow<'n, Node<'n>> {
     }
 }
 
-/// A string, or the text of a number or a truth value.
+/// A string, or the digits of a whole number.
 fn string<'a>(path: &str, node: &'a Node<'_>, wanted: &str) -> Result<Cow<'a, str>, Error> {
     match node {
         Node::Text(text) => Ok(text.as_ref().into()),
-        Node::Number(number) => Ok(number.to_string().into()),
-        Node::Bool(value) => Ok(value.to_string().into()),
+        Node::Number(number) if !number.is_f64() => Ok(number.to_string().into()),
         _ => Err(wrong_type(path, wanted, node)),
     }
 }
@@ -639,7 +642,7 @@ mod tests {
     #[test]
     fn refusals_name_the_argument_and_what_is_allowed() {
         for case in [
-            r#"{"x": [1]} => `x` must be a string, not a list."#,
+            r#"{"x": true} => `x` must be a string, not a truth value."#,
             r#"{"f": "5"} => `f` must be true or false, not a string."#,
             r#"{"f": "yes"} => `f` must be true or false, not a string."#,
             r#"{"dry_run": {}} => `dry_run` must be true or false, not an object."#,
