@@ -409,8 +409,8 @@ class Client:
             else:
                 whole.append(text)
                 continue
-            told[key] = told.get(key, "") + piece
-        return whole + [f"{key}: {text}" for key, text in sorted(told.items())]
+            told.setdefault(key, []).append(piece)
+        return whole + [f"{key}: {''.join(pieces)}" for key, pieces in sorted(told.items())]
 
 
 def parsed(text):
