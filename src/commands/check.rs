@@ -110,7 +110,7 @@ fn start(process: &Arc<Process>, report: &mut Report<'_>) -> bool {
         Ok(fabric) => {
             let (program, version) = (fabric.program.display(), &*fabric.version);
             let took = milliseconds(asked.elapsed());
-            let text = format!("{program}, {version}, up in {} ms", took);
+            let text = format!("{program}, {version}, up in {took} ms");
             report.line(true, "program", &text);
             report.fabric("url", &*fabric.url);
             report.fabric("program", program.to_string());
@@ -157,7 +157,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
     };
     let latency = milliseconds(asked.elapsed());
     report.fabric("latency_ms", latency);
-    report.address(&format!("{url} answers in {} ms", latency));
+    report.address(&format!("{url} answers in {latency} ms"));
     match own {
         // The start of this Fabric has shown that it requires its key.
         Some(_) => report.key(ACCEPTED),
