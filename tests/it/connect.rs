@@ -255,7 +255,7 @@ fn all_messages_on_their_way_share_one_bound() {
 #[test]
 fn nobody_waits_for_a_server_that_never_comes_to_an_end() {
     let server = FakeFabric::start();
-    let dripping = || events().step(Step::Drip(b": x\n".repeat(1 << 20)));
+    let dripping = || events().step(Step::Drip(b": x\n".repeat(1 << 23)));
     server.on(ROUTE, dripping());
     let relay = to_fake(&server);
     std::thread::scope(|scope| {
