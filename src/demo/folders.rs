@@ -102,7 +102,8 @@ impl Folders {
                 names.insert(name);
             }
         }
-        Ok(())
+        // If the folder went away meanwhile, its patterns are not gone one by one.
+        root.metadata().map(drop)
     }
 
     /// The names in a folder that a pattern or strategy may have.
