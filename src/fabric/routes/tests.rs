@@ -216,8 +216,8 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
         false
     });
     let limits = config::Fabric {
-        idle_timeout: Duration::from_millis(300),
-        run_timeout: Duration::from_millis(600),
+        idle_timeout: Duration::from_secs(2),
+        run_timeout: Duration::from_secs(3),
         ..settings(&fixture.url)
     };
     let error = run(&quick(&limits)).2.unwrap_err();
