@@ -112,7 +112,10 @@ impl Prepared {
                 let done = catch_unwind(AssertUnwindSafe(|| work(context)));
                 // The panic hook has logged where it was; a run ends like any other.
                 let bug = |_| Err(Error::bug(&context.head.request_id).into());
-                let done = done.unwrap_or_else(bug);
+                let mut done = done.unwrap_or_else(bug);
+                if let Err(Failure { error, .. }) = &mut done {
+                    error.detail = context.backend.policy.offered(&error.detail);
+                }
                 let refusal = match (context.head.refused.clone(), &done) {
                     (Some(refused), Err(more)) if more.is_refusal() && more.error != refused => {
                         Some(refused.and(more.error.clone()))

@@ -53,6 +53,16 @@ impl Policy {
             .filter(move |tool| self.tools.is_empty() || is_named(tool))
     }
 
+    /// A text without the sentences after the first that name a tool which is not offered.
+    pub(super) fn offered(&self, text: &str) -> String {
+        let is_offered = |tool: &Tool| self.tools().any(|one| one.name == tool.name);
+        let missing = Vec::from_iter(TOOLS.iter().filter(|tool| !is_offered(tool)));
+        let names_one = |said: &str| missing.iter().any(|tool| said.contains(tool.name));
+        let sentences = text.split_inclusive(['.', '?']).enumerate();
+        let told = sentences.filter(|(at, said)| *at == 0 || !names_one(said));
+        told.map(|(_, said)| said).collect()
+    }
+
     /// Do tools have an output schema, and their results `structuredContent`?
     pub(crate) fn has_structure(&self, revision: Revision) -> bool {
         revision.knows(Feature::StructuredContent) && !self.plain_results

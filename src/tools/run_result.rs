@@ -126,7 +126,8 @@ pub(crate) fn result(
     let memory = account.take(Resource::Memory, bytes);
     let memory = memory.map_err(|QuotaExceeded| failed(no_room()))?;
     let silence = silence(run.silence(), backend.fabric.settings.idle_timeout)
-        .map(|told| told + " fabric_cancel_run stops it.");
+        .map(|told| told + " fabric_cancel_run stops it.")
+        .map(|told| backend.policy.offered(&told));
     let text = run.read_chars(offset, most);
     let outcome = Outcome {
         is_silent: silence.is_some(),
@@ -188,9 +189,8 @@ pub(crate) fn result(
                 true => &rest,
                 false => "Do not run the pattern again only to see the rest.",
             };
-            Some(format!(
-                "max_chars cut the output to {end} of its {all} characters. {how}"
-            ))
+            let cut = format!("max_chars cut the output to {end} of its {all} characters. {how}");
+            Some(backend.policy.offered(&cut))
         }
         None => None,
     };

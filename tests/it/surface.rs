@@ -38,6 +38,19 @@ fn what_is_not_offered_is_neither_listed_nor_called() {
             );
             includes(&error, json!({"code": -32602, "message": message}));
             fabric.expect_chats(0);
+            if hidden != RUN {
+                let wrong =
+                    json!({"pattern_name": "summarize", "input_text": "x", "strategy_name": "zz"});
+                let said = client.failure(RUN, wrong, "invalid-request");
+                let told = "named \"zz\". Nothing was run. urn:";
+                assert!(said.contains(told), "only what is offered: {said}");
+                let cut = json!({"pattern_name": "summarize", "input_text": "x", "max_chars": 1});
+                let cut = client.success(RUN, cut)["warnings"].to_string();
+                assert!(
+                    cut.contains("cut the output") && !cut.contains("fabric_get_run"),
+                    "{cut}"
+                );
+            }
         }
     }
 }
