@@ -478,6 +478,11 @@ fn call_there(
         }
     };
     let mut answer = ask("tools/call", params);
+    let early = &mut answer["result"];
+    if early["isError"] == false && early["_meta"]["run_id"].is_string() {
+        // The text so far, since there is no room for a task.
+        early["taskId"] = early["_meta"]["run_id"].take();
+    }
     while let Some(id) = answer["result"]["taskId"].as_str() {
         // Relays the text and waits; what the task has made is its result.
         let part = json!({"run_id": id, "offset": lock(&screen.state).arrived});

@@ -435,6 +435,7 @@ impl Context {
         } else {
             let (so_far, id) = (so_far(&run, None, backend, account), &self.head.request_id);
             write(&so_far, &backend.policy, account, id, &mut result);
+            result.meta("run_id", &run.id());
         }
         self.answer(result.end());
     }

@@ -516,6 +516,15 @@ fn a_call_there_is_printed() {
     refused
         .expect_code(1)
         .expect_stderr("`x` is not an argument");
+    // Without room for a task, the answer is the text so far.
+    let said = |text: &str| json!({"isError": false, "content": [{"type": "text", "text": text}], "_meta": {"run_id": "run_1"}});
+    let done = json!({"taskId": "run_1", "status": "completed", "result": said("whole")});
+    for answer in [said("part"), json!({}), done] {
+        fabric.once(ROUTE, result(1, answer));
+    }
+    let followed =
+        to_fake(&fabric).flags("--call fabric_run_pattern pattern_name=summarize input_text=x");
+    assert_eq!(followed.run(DEADLINE).stdout, "whole\n");
 }
 
 /// --answer-within of a server, whose run takes longer than 10 s, and other flags; an argument of the call, the last text of

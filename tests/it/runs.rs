@@ -106,6 +106,7 @@ fn answered_in_time(wire: Wire, era: Era) {
     let told = &result["content"][1]["text"];
     expect::contains(told, ["still working", "fabric_get_run"]);
     let run_id = told_id(told);
+    assert_eq!(result["_meta"]["run_id"], *run_id, "{wire:?} {era:?}");
     let text = |result: &Value| result["content"][0]["text"].clone();
     assert_eq!(text(&result), "part ", "{wire:?} {era:?} {result}");
     if era >= Era::R2025_06_18 {
