@@ -10,7 +10,7 @@ use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error};
 use crate::runs::{Run, RunState, SLICE};
-use crate::text::counted;
+use crate::text::{counted, letters};
 use crate::{search, time};
 
 use super::part::Part;
@@ -113,10 +113,13 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     let has_words = |run: &&Run| {
         let has = |text: &str| {
             let found = search::stems(text);
-            words.iter().all(|word| found.contains(word))
+            let is_found = |word: &String| found.iter().any(|own| own.starts_with(word));
+            words.iter().all(is_found)
         };
         let record = run.bare();
-        let about = format!("{} {} ", record.patterns.join(" "), record.model);
+        // People type "gpt4" for gpt-4o.
+        let (model, typed) = (&record.model, String::from_iter(letters(&record.model)));
+        let about = format!("{} {model} {typed} ", record.patterns.join(" "));
         // The text may have to be read from its file.
         has(&about) || has(&(about + &run.read_chars(0, SEARCHED)))
     };

@@ -15,9 +15,11 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
-    let plain = |name: &str| String::from_iter(letters(name));
+    // "claude 3.5" is meant as "claude-3-5". A long query must not take long.
+    let plain = |name: &str| String::from_iter(letters(name).filter(|c| c.is_alphanumeric()));
     let query = arguments.string("query: Part of a name.");
-    let query = plain(query.as_deref().unwrap_or_default());
+    let words = query.as_deref().unwrap_or_default().split_whitespace();
+    let words = Vec::from_iter(words.map(plain).take(16));
     let policy = policy.clone();
     Ok(Prepared::new(move |context| {
         let found = context.backend.catalog.models(&context.wait())?;
@@ -26,13 +28,15 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             vendors.insert("unknown".to_owned(), found.models.clone());
         }
         for (vendor, models) in &mut vendors {
-            let is_of = plain(vendor).contains(&query);
-            models
-                .retain(|model| policy.may_run(model) && (is_of || plain(model).contains(&query)));
+            let of = plain(vendor);
+            models.retain(|model| {
+                let name = format!("{of} {}", plain(model));
+                policy.may_run(model) && words.iter().all(|word| name.contains(word))
+            });
         }
         vendors.retain(|_, models| !models.is_empty());
         // An empty list looks as if there were no models.
-        let is_missed = vendors.is_empty() && !query.is_empty();
+        let is_missed = vendors.is_empty() && !words.is_empty();
         let why = "No name of a model or vendor has the query in it. Leave it out for all models.";
         Ok(Outcome::rows(vendors.values().map(Vec::len).sum())
             .charged(context.account())

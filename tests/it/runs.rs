@@ -305,7 +305,7 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
     let today = all["runs"][0]["created_at"].as_str().unwrap()[..10].to_owned();
     let mut other = Stdio::speaking(Era::NEWEST_LEGACY, folder.program(&fabric));
     for (arguments, found) in [
-        (json!({"query": "contract"}), 1),
+        (json!({"query": "gpt4 contr"}), 1),
         (json!({"query": "Summarize GPT resume"}), 1),
         (json!({"query": "summarize ai"}), 0),
         (json!({"query": "ai", "since": "2d"}), 1),

@@ -100,7 +100,7 @@ fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking()
     }
     let models = client.success("fabric_list_models", json!({}));
     assert_eq!(models["models_by_vendor"], fixtures::models()["vendors"]);
-    let some = client.success("fabric_list_models", json!({"query": "Meta Llama"}));
+    let some = client.success("fabric_list_models", json!({"query": "Llama/x Meta"}));
     let expected = json!({"Ollama": ["meta-llama/x"]});
     assert_eq!(some["models_by_vendor"], expected);
     let none = client.success("fabric_list_models", json!({"query": "zz"}));
