@@ -293,8 +293,9 @@ pub(crate) fn unexpected_word(word: &str) -> String {
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.
-const FOREIGN_WORDS: [(&str, &str); 8] = [
+const FOREIGN_WORDS: [(&str, &str); 9] = [
     ("base-url url", "--fabric-url URL"),
+    ("tokens", "--tokens-file FILE"),
     ("stdio", "--transport stdio"),
     ("http serve", "--transport http"),
     ("sse", "--transport sse"),

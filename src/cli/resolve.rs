@@ -94,7 +94,7 @@ const MISNAMED_VARIABLES: [(&str, &str); 2] = [
         BASE_URL,
     ),
     (
-        "FABRIC_KEY FABRIC_TOKEN FABRIC_MCP_KEY FABRIC_MCP_API_KEY FABRIC_MCP_FABRIC_API_KEY",
+        "FABRIC_KEY FABRIC_TOKEN FABRIC_API_TOKEN FABRIC_MCP_KEY FABRIC_MCP_API_KEY FABRIC_MCP_FABRIC_API_KEY",
         API_KEY,
     ),
 ];
@@ -110,15 +110,16 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
         if [BASE_URL, API_KEY].contains(&name) || known.iter().any(|known| known == name) {
             return None;
         }
-        let begins = name.starts_with(OWN_VARIABLE);
+        let upper = &*name.to_ascii_uppercase();
+        let begins = upper.starts_with(OWN_VARIABLE);
         let similar = || {
             let names = known.iter().map(|name| bare(name));
-            let similar = *closest(bare(name), names).first()?;
+            let similar = *closest(bare(upper), names).first()?;
             let found = known.iter().find(|known| bare(known) == similar)?;
-            let is_close = name == found.replacen("MCP_", "", 1) || is_misspelled(name, found);
+            let is_close = upper == found.replacen("MCP_", "", 1) || is_misspelled(name, found);
             (begins || is_close).then_some(found.as_str())
         };
-        let hint = match listed(&MISNAMED_VARIABLES, name).or_else(similar) {
+        let hint = match listed(&MISNAMED_VARIABLES, upper).or_else(similar) {
             Some(meant) => format!("did you mean {meant}?"),
             None if begins => "fabric-mcp --help lists them.".to_owned(),
             None => return None,
@@ -128,7 +129,7 @@ fn unknown_variables(settings: &FlagsAndEnv<'_>) -> Vec<String> {
     };
     let given = settings.variables.iter().map(|(name, _)| name.as_str());
     let given =
-        given.filter(|name| name.starts_with("FABRIC") && !name.starts_with(MODEL_VARIABLE));
+        given.filter(|name| name.starts_with(['F', 'f']) && !name.starts_with(MODEL_VARIABLE));
     given.filter_map(warning).collect()
 }
 

@@ -12,7 +12,7 @@ const MISTAKES: &str = r#"
 -p 80 => -p is not a flag; did you mean --call fabric_run_pattern pattern_name=NAME < FILE?
 -x => -x is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
 --base-url http://x => --base-url is not a flag; did you mean --fabric-url URL?
-list => "list" does not belong to a flag; did you mean --call fabric_list_patterns?
+--tokens x => --tokens is not a flag; did you mean --tokens-file FILE?
 --query code => --query is not a flag; did you mean --call fabric_list_patterns WORDS?
 --model x => --model is not a flag; did you mean --default-model NAME?
 help => "help" does not belong to a flag; did you mean --help?

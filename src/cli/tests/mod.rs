@@ -357,8 +357,8 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
     for (name, meant) in [
         ("FABRIC_URL", Some("FABRIC_BASE_URL")),
         ("FABRIC_BASEURL", Some("FABRIC_BASE_URL")),
-        ("FABRIC_MCP_FABRIC_URL", Some("FABRIC_BASE_URL")),
-        ("FABRIC_KEY", Some("FABRIC_API_KEY")),
+        ("fabric_base_url", Some("FABRIC_BASE_URL")),
+        ("FABRIC_API_TOKEN", Some("FABRIC_API_KEY")),
         ("FABRIC_START_FABRIC", Some("FABRIC_MCP_START_FABRIC")),
         ("FABRIC_OUTPUT_PATH", None),
         ("FABRIC_BASE_URL", None),
