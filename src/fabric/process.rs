@@ -310,8 +310,8 @@ pub(crate) fn be_helper(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         // Closes the pipe first.
         let _ = guard.as_mut().map(Child::wait);
         let _ = fabric.kill();
-        let _ = fabric.wait();
-        exit(0)
+        let ended = fabric.wait();
+        exit(i32::from(!ended.is_ok_and(|status| status.success())))
     };
     let at_end = end.clone();
     let begun = Instant::now();
@@ -421,8 +421,8 @@ fn version(program: &Path) -> Option<String> {
     while matches!(helper.try_wait(), Ok(None)) && begun.elapsed() < VERSION {
         thread::sleep(LOOK);
     }
-    // Ends what still runs.
-    let _ = helper.wait();
+    // Ends what still runs, which then has failed.
+    helper.wait().ok().filter(|ended| ended.success())?;
     let mut said = [0; LINE as usize];
     let length = helper.stderr.take()?.read(&mut said).ok()?;
     let said = String::from_utf8_lossy(&said[..length]);
