@@ -41,7 +41,7 @@ pub(crate) struct Installation {
 }
 
 /// Does this for the program at this path, and asks on the terminal. `why` is shown above the change. True if the file
-/// is now as it should be; otherwise the user has been told why not.
+/// is now as it should be, or the user has been told what to do with it; otherwise the user has been told why not.
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
@@ -403,7 +403,7 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
     say(&format!(
         "{told}{title} keeps its servers in a place that fabric-mcp does not edit:\n  {place}\n{what}"
     ))?;
-    Ok(false)
+    Ok(true)
 }
 
 /// The entry with what the user has added to it before, such as `disabled` or a variable, and the key or token that was
