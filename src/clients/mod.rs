@@ -113,7 +113,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen to
         // cancel after 60 s, which costs more than one call too many.
         .waits(60, "30 min of silence, its desktop app 60 s")
-        .then("start claude in this folder, approve the server if it asks, and see it with /mcp"),
+        .then("start claude (in the folder of .mcp.json, if that has the entry), approve the server if it asks, and see it with /mcp"),
     client("vscode", "VS Code")
         .format(Format::Json("servers"))
         .file("SETTINGS/Code/User/mcp.json")

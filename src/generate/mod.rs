@@ -198,7 +198,8 @@ mod tests {
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what}");
             let is_so = text.lines().all(|line| line.trim_end() == line);
             assert!(is_so, "{what}: {text}");
-            assert!(!hint.is_empty() && !hint.contains('\n'), "{what}");
+            let is_so = !hint.is_empty() && !hint.contains('\n');
+            assert!(is_so && !hint.contains("this folder"), "{what}: {hint}");
             let is_completion = what.starts_with("complete-");
             assert_eq!(text.contains(&hint), is_completion, "{what}: {text}");
         }
