@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::encoding::sha256::sha256_hex;
+use crate::fabric::names::alike;
 use crate::fabric::{Cause, Error, Kind, Name, Names, Observer, Unobserved, not_found};
 use crate::os::files::{self, open_plain};
 use crate::server::{Server, Skills};
@@ -46,6 +47,8 @@ pub(crate) fn write(
     let wait: Observer = Arc::new(Unobserved);
     let all = Skills::read(&server.backend, &wait)?;
     let known: Names = all.patterns().values().map(String::as_str).collect();
+    let taken = |name: &String| alike(name, known.iter()).unwrap_or(name).to_owned();
+    let names = &*Vec::from_iter(names.iter().map(taken));
     let check = |name: &String| {
         let name = Name::parse(flag, name)?;
         server.backend.policy.check(flag, &name)?;

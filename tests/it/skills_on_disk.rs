@@ -67,7 +67,7 @@ fn the_files_are_the_skills_of_the_server_with_origin_and_digest() {
 #[test]
 fn a_second_run_replaces_what_is_unchanged_and_keeps_the_rest() {
     let (folder, flag) = patterns("skills-again");
-    let into = format!("{}/skills sum_up write_letter", folder.text());
+    let into = format!("{}/skills sum_up WriteLetter", folder.text());
     let done = generate(&flag, &into);
     done.expect_code(0).expect_stdout("2 written");
     let done = generate(&flag, &into);
