@@ -348,10 +348,11 @@ impl Account {
     /// What the caller holds of a resource that is used up, as a sentence to append; empty if there is only one caller.
     pub(crate) fn holding(&self, what: Resource) -> String {
         let (held, seat) = (self.held(what), self.seat(what));
-        if self.is_alone() {
-            return String::new();
+        match seat {
+            _ if self.is_alone() => String::new(),
+            0 => format!(" You hold {held}, and the rest is taken."),
+            _ => format!(" You hold {held}, and the rest is taken; {seat} are always yours."),
         }
-        format!(" You hold {held}, and the rest is taken; {seat} are always yours.")
     }
 
     /// Has the process been told to begin no run?
@@ -555,6 +556,7 @@ mod tests {
         let yours = " You hold 4, and the rest is taken; 4 are always yours.";
         let more = " You hold 49, and the rest is taken; 4 are always yours.";
         assert_eq!([holding("y"), holding("a")], [yours, more]);
+        assert_eq!(holding("z"), " You hold 0, and the rest is taken.");
         drop(greedy);
         let shown = taken("z").len();
         assert_eq!(shown, 4 + 45, "a seat is given back with all that was held");
