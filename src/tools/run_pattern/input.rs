@@ -108,7 +108,7 @@ enum Thing {
 /// kind, an attachment, a source, a site, a link, a file. It is known by a word of a list ("inside": right before the
 /// thing), by a question, by two other words at most before the thing, or by none but labels such as "Link:"
 /// or one that joins two.
-const REQUESTS: [([usize; 6], &str); 14] = [
+const REQUESTS: [([usize; 6], &str); 16] = [
     ([1, 2, 1, 2, 3, 3], "verbs"),
     ([1, 1, 1, 0, 2, 3], "asks"),
     ([1, 3, 1, 1, 3, 3], "unspaced"),
@@ -118,9 +118,11 @@ const REQUESTS: [([usize; 6], &str); 14] = [
     ([0, 0, 0, 0, 1, 1], "inside"),
     ([0, 2, 0, 0, 3, 3], "begins inside"),
     ([0, 0, 0, 0, 1, 1], "?"),
+    ([0, 0, 0, 0, 0, 2], "begins compares"),
     ([0, 3, 0, 0, 0, 0], "? definite"),
     ([0, 0, 0, 0, 1, 1], "kinds"),
     ([0, 1, 0, 0, 0, 0], "short"),
+    ([0, 0, 1, 0, 0, 1], "short definite"),
     ([0, 0, 1, 1, 1, 1], "alone"),
     ([0, 0, 0, 0, 1, 1], "joined"),
 ];
@@ -353,7 +355,7 @@ mod tests {
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|/home/我/报告|\
-                     check this contract for me: x.pdf|the attached csv, which product sells best?";
+                     check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
@@ -382,7 +384,7 @@ mod tests {
                    Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
-                   What is attachment theory?|x.py is ok|- buy milk\n- call Ana";
+                   What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|- buy milk\n- call Ana";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
