@@ -336,7 +336,6 @@ mod tests {
             ("Gemini", &["gemini-cli"]),
             ("codex-cli", &["codex"]),
             ("vscod", &["vscode"]),
-            ("claude-cod", &["claude-code"]),
             ("co", &[]),
             ("emacs", &[]),
             ("", &[]),

@@ -697,14 +697,6 @@ mod tests {
 
     #[test]
     fn wrong_words_are_told_with_what_to_type() {
-        for (tool, meant) in [
-            ("fabric_list_patern", "fabric_list_patterns"),
-            ("list_models", "fabric_list_models"),
-        ] {
-            let message = format!("--call: there is no tool \"{tool}\"; did you mean {meant}?");
-            let found = check_name("--call", tool, &Policy::default());
-            assert_eq!(found, Err(ExitReason::usage(message)));
-        }
         let unknown = check_name("--call", "x\u{1b}", &Policy::default()).unwrap_err();
         let unknown = unknown.reason;
         let start = "--call: there is no tool \"x\\u{1b}\"; the tools are fabric_";
@@ -803,14 +795,11 @@ mod tests {
             (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
             (b"\xff\xd8\xff\xe1\x2f\xfeExif".to_vec(), "it is an image"),
             (b"\0\0\0\x24ftypheic\xff".to_vec(), "it is an image"),
-            (b"RIFF\xb2\x24\0\0WEBPVP8 ".to_vec(), "it is an image"),
             (b"\xd0\xcf\x11\xe0\xa1\xb1".to_vec(), "it is an older"),
             (b"BZh91AY&SY\xff\xfe".to_vec(), "it is a compressed"),
             (b"\xfd7zXZ\0".to_vec(), "it is a compressed"),
             (b"7z\xbc\xaf'\x1c".to_vec(), "it is a compressed file (7z"),
             (b"MZ\x90\x03".to_vec(), "it is a binary file, not"),
-            (b"PK\x03\x04\x14\0\xff".to_vec(), "it is a zip archive"),
-            (b"\x89PNG\r\n\x1a\n\0\0".to_vec(), "it is an image"),
             (b"\0\0\0\x18ftyp\xff".to_vec(), "it is a binary file, not"),
         ] {
             let error = input(&bytes).unwrap_err();

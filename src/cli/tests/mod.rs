@@ -355,7 +355,6 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
     ];
     assert_eq!(config_with("", &unknown).warnings, wanted);
     for (name, meant) in [
-        ("FABRIC_URL", Some("FABRIC_BASE_URL")),
         ("FABRIC_BASEURL", Some("FABRIC_BASE_URL")),
         ("fabric_base_url", Some("FABRIC_BASE_URL")),
         ("FABRIC_API_TOKEN", Some("FABRIC_API_KEY")),
