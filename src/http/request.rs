@@ -62,6 +62,8 @@ pub(crate) struct Head {
     pub(super) expects_continue: bool,
     /// Whether the client wants to reuse the connection.
     pub(super) keep_alive: bool,
+    /// What the client accepts as an answer.
+    pub(crate) accepts: Accepts,
 }
 
 impl Head {
@@ -75,6 +77,7 @@ impl Head {
             headers: Vec::new(),
             expects_continue: false,
             keep_alive: false,
+            accepts: Accepts::of([].into_iter()),
         }
     }
 
@@ -105,11 +108,6 @@ impl Head {
             .iter()
             .filter(move |(field, _)| is_named(field));
         named.map(|(_, value)| &self.text[value.clone()])
-    }
-
-    /// What its client accepts as an answer.
-    pub(crate) fn accepts(&self) -> Accepts {
-        Accepts::of(self.headers_named("accept"))
     }
 
     /// `host` or `host:port`: the authority of an absolute target, else the Host header. Only HTTP/1.0 requests may
@@ -197,6 +195,7 @@ impl Head {
         if hosts > 1 || (modern && hosts == 0) {
             return bad("A request needs exactly one Host header.");
         }
+        self.accepts = Accepts::of(self.headers_named("accept"));
         let wants = |wanted: &str| {
             let values = self.headers_named("connection");
             let mut options = values.flat_map(|value| value.split(','));

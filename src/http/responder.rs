@@ -121,7 +121,7 @@ impl Responder {
             close: connection.body != Framing::None || !head.keep_alive,
             has_unread: connection.has_unread(),
             state: ResponderState::Undecided,
-            accepts: head.accepts(),
+            accepts: head.accepts,
             headers: Vec::new(),
             count: |_| {},
             last: Instant::now(),

@@ -73,7 +73,7 @@ impl Endpoint for Streamable {
 impl Streamable {
     fn post(&self, incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>) -> Done {
         incoming.require_json()?;
-        let accepts = incoming.exchange.head.accepts();
+        let accepts = incoming.exchange.head.accepts;
         let detail =
             "Answers are application/json or text/event-stream: accept at least one of them.";
         HttpError::unless(accepts.json || accepts.events, 406, detail)?;

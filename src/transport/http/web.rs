@@ -242,7 +242,7 @@ impl<'a> HttpRequest<'a> {
     /// Checks that the client accepts a stream.
     pub(super) fn require_stream(&self) -> Done {
         let detail = "The answer is a stream: send Accept: text/event-stream.";
-        HttpError::unless(self.exchange.head.accepts().events, 406, detail)
+        HttpError::unless(self.exchange.head.accepts.events, 406, detail)
     }
 
     /// Reads the body.
