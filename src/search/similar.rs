@@ -65,8 +65,10 @@ pub(crate) fn humanised(name: &str) -> String {
 /// A name with `between` its words where it is in camelCase.
 pub(super) fn without_camel_case(name: &str, between: char) -> String {
     let (mut parted, mut before) = (String::with_capacity(name.len()), ' ');
+    let has_capitals = name.chars().skip(1).any(char::is_uppercase);
     for c in name.chars() {
-        if c.is_uppercase() && before.is_lowercase() {
+        let begins = c.is_uppercase() || c.is_numeric() && has_capitals;
+        if begins && before.is_lowercase() || c.is_uppercase() && before.is_numeric() {
             parted.push(between);
         }
         parted.push(c);

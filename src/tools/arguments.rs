@@ -479,10 +479,7 @@ impl<'a> Arguments<'a> {
         // Reading goes on with what has another name by mistake: that is refused, with all that is wrong with it.
         let find = |is_it: &dyn Fn(&str) -> bool| self.given.iter().find(|(given, _)| is_it(given));
         let found = find(&|given| given == name);
-        let is_meant = |given: &str| {
-            letters(given).eq(letters(name)) || meant(given).any(|meant| meant == name)
-        };
-        let (_, node) = found.or_else(|| find(&is_meant))?;
+        let (_, node) = found.or_else(|| find(&|given| is_meant(given, name)))?;
         if node.is_empty() && (name != FREE || *node == Node::Null) {
             return None;
         }
@@ -500,6 +497,11 @@ impl<'a> Arguments<'a> {
     fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
+}
+
+/// Whether what has this name may be meant to be that argument.
+pub(super) fn is_meant(given: &str, name: &str) -> bool {
+    letters(given).eq(letters(name)) || meant(given).any(|meant| meant == name)
 }
 
 /// What an argument of this name may be meant to be.

@@ -25,6 +25,8 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Default number of search results.
 const USUAL: usize = 10;
+/// How many of the first results are said not to be runnable.
+const TOP: usize = 3;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let query = arguments.string("query: The task in English: what goes in and comes out.");
@@ -84,7 +86,8 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> ToolResult {
     for name in found.hits {
         let found = snapshot.pattern(name);
         let runnable = found.filter(|entry| is_runnable(&entry.variables));
-        if runnable.is_none() {
+        // A warning about what is hardly wanted only misleads.
+        if runnable.is_none() && matches.len() < TOP {
             warnings.push(not_runnable("matches", name).detail);
         }
         matches.push(Match {

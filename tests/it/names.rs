@@ -162,6 +162,10 @@ fn an_allowed_model_of_a_similar_name_is_taken_and_named() {
     let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
     let said = ran(&mut client, ai(json!({"model_name": "GPT X"})));
     expect::contains(&said[0], ["\"gpt-x\" was used instead"]);
+    // What may not be run is not suggested.
+    let other = ai(json!({"model_name": "llama3 8b", "then": ["ai"]}));
+    let said = client.failure("fabric_run_pattern", other, "invalid-request");
+    assert!(!said.contains("Did you mean"), "{said}");
 }
 
 #[test]
@@ -183,7 +187,9 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     let both = "lacks \" recipient \" and \"sender\", which";
     let error = Reply::sse().error("Error: missing required variable: sender");
     fabric.once_run(error.complete());
-    refused(&mut client, run(json!({})), [both]);
+    let mut wrong = run(json!({}));
+    wrong["model_name"] = "gpt-y".into();
+    refused(&mut client, wrong, [both, "no model named"]);
     fabric.forget();
     client.result("prompts/list", json!({}));
     refused(&mut client, run(json!({})), [both]);

@@ -246,7 +246,8 @@ fn attachments_are_refused_unless_nothing_is_paid_for_them() {
     for free in ["dry_run", "input_is_text"] {
         let mut run = run.clone();
         run[free] = json!(true);
-        client.success("fabric_run_pattern", run);
+        let done = client.success("fabric_run_pattern", run);
+        expect::contains(&done["warnings"], ["`attachments`"]);
     }
     assert!(fabric.chats()[0].get("attachments").is_none());
 }

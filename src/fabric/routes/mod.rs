@@ -422,7 +422,11 @@ pub(crate) fn lacks_nothing(
     needed: &[String],
     given: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
-    let missing = needed.iter().filter(|name| !given.contains_key(*name));
+    // Copied from the shape below.
+    let is_given = |value: &String| value != "…";
+    let missing = needed
+        .iter()
+        .filter(|name| !given.get(*name).is_some_and(is_given));
     let missing = missing.map(|name| text::shown(name, MAX_NAME));
     let missing: Vec<String> = missing.take(MAX_VARIABLES).collect();
     if missing.is_empty() {

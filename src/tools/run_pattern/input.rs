@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
-use crate::runs::RunState;
+use crate::runs::{RunId, RunState};
 use crate::search::{Language, is_unspaced, plain_letters};
 use crate::text::is_misspelled;
 use crate::tools::get_run::find;
@@ -133,11 +133,14 @@ const REQUESTS: [([usize; 6], &str); 16] = [
 /// # Errors
 /// `invalid-request`, saying what to give instead.
 pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Error> {
-    let text = text.trim();
+    // What is meant for input_from is given here too.
+    let link = text.trim().strip_prefix("{\"youtube\":");
+    let text = link.map_or(text, |link| link.trim_end_matches('}')).trim();
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
+        _ if RunId::parse(text).is_some() => "is the id of a run: give input_from {\"run_id\": id}",
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
             "only names a file or its path, and files are not opened: give the text itself, or \
              input_from {\"youtube\": link}"

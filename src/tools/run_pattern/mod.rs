@@ -36,9 +36,9 @@ pub(super) const TOOL: Tool = Tool {
 /// Most seconds of `wait_seconds`.
 const MAX_WAIT: usize = 3600;
 
-/// The refusal of attachments.
+/// What is said of attachments.
 const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so the model would \
-    make up what is in them. Give the text itself as input_text. Nothing was run.";
+    make up what is in them. Give the text itself as input_text.";
 
 /// Most tokens of `context_length`.
 const MAX_CONTEXT: usize = 10_000_000;
@@ -136,13 +136,17 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     // A dry run pays nothing, and a context or a session may be what the input is about.
     let as_is = dry_run || is_text || steps[0].context.is_some() || steps[0].session.is_some();
     let has_attachments = arguments.former("attachments");
-    if !as_is {
-        arguments.check(has_attachments.then(|| refused(NOT_READ).about("attachments")));
-        arguments.check(input::check("input_text", &input, steps[0].search).err());
+    if has_attachments && as_is {
+        warnings.push(NOT_READ.to_owned());
+    } else if has_attachments {
+        let why = refused(format!("{NOT_READ} Nothing was run."));
+        arguments.check([why.about("attachments")]);
     }
     if !input.is_empty() && (from.is_some() || arguments.refuses("input_from")) {
         let why = "`input_from` replaces `input_text`: give one of them, not both.";
         arguments.check([refused(why).about("input_from")]);
+    } else if !as_is {
+        arguments.check(input::check("input_text", &input, steps[0].search).err());
     }
     let as_is = as_is || arguments.refuses("input");
     let run = RunPattern {

@@ -146,7 +146,7 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
         let mut found = Vec::new();
         let _ = patterns(std::slice::from_ref(step), "", false, context, &mut found);
         let more = found.into_iter().skip(1).filter_map(Result::err);
-        return more.fold(error, Error::and);
+        return with_model(more.fold(error, Error::and), step, context);
     }
     let is_vague = matches!(error.kind, Kind::FabricInternal | Kind::ApiError);
     if !is_vague || error.retry_after.is_some() {
@@ -157,7 +157,7 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
     let lacks = |read: Pattern| lacks_nothing("variables", pattern, &read.variables(), given);
     let read = context.unless_cancelled(fabric.pattern(pattern, &context.wait()));
     if let Err(why) = read.and_then(|read| read.map_or(Ok(()), lacks)) {
-        return why;
+        return with_model(why, step, context);
     }
     // Older versions of Fabric do not find a model in another case.
     let is_exact = |one: &str, other: &str| one == other;
@@ -171,6 +171,14 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
         }
     }
     error
+}
+
+/// Adds to the refusal of a step what is wrong with its model too.
+fn with_model(error: Error, step: &Chat, context: &Arc<Context>) -> Error {
+    let mut found = Vec::new();
+    let _ = models(&mut [step.clone()], true, context, &mut found);
+    let more = found.into_iter().filter_map(Result::err);
+    more.fold(error, Error::and)
 }
 
 /// The error for an unknown pattern. It suggests only patterns that may be run.
@@ -216,8 +224,8 @@ fn patterns(
         let read = context.backend.fabric.pattern(pattern, wait)?;
         let (argument, needed) = (format!("{prefix}variables"), read.variables());
         let mut checked = lacks_nothing(&argument, pattern, &needed, &step.variables);
-        if lacks_input && i == 0 && needed.is_empty() {
-            checked = Err(no_input());
+        if lacks_input && i == 0 && (needed.is_empty() || checked.is_err()) {
+            checked = Err(checked.map_or_else(|lacks| lacks.and(no_input()), |()| no_input()));
         }
         // Finding again with its input when the step is run.
         if checked.is_ok() && !step.variables.is_empty() {
@@ -249,13 +257,19 @@ fn models(
     };
     let all = models.models.iter().collect();
     // If the operator allows only some models, their names stay as the operator spells them.
-    let is_free = context.backend.policy.allowed_models.is_empty();
+    let policy = &context.backend.policy;
+    let is_free = policy.allowed_models.is_empty();
     for (i, step) in steps.iter_mut().enumerate() {
         if is_free && let Some((taken, said)) = alike("model", &step.model, &all) {
             step.model = taken;
             found.push(Ok(Some(said)));
         }
-        if is_whole && let Some((argument, why)) = unknown_model(&models, step, is_same) {
+        // A model that is refused anyway is no reason to suggest others that may be refused too.
+        let is_refused = !step.model.is_empty() && !policy.may_run(&step.model);
+        if is_whole
+            && !is_refused
+            && let Some((argument, why)) = unknown_model(&models, step, is_same)
+        {
             // A step without its own model uses the call's, which came first.
             found.push(Err(lacking(i, argument, &why)));
             break;

@@ -8,6 +8,7 @@ use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::{Record, estimate};
 use crate::search;
 use crate::text::{is_blank, shown};
+use crate::tools::arguments::is_meant;
 use crate::tools::echo::without_echo;
 use crate::tools::listed::take_pattern;
 use crate::tools::part::Part;
@@ -247,7 +248,10 @@ impl RunPattern {
         });
         let mut output = Output::new(is_result, self.strip_thinking);
         let ended = fabric.check(chat, wait).and_then(|checked| {
-            if lacks_input && checked.unused.len() == step.variables.len() {
+            // The text may have been given as a variable.
+            let is_input = |name: &String| is_meant(name, "input_text");
+            let (unused, given) = (&checked.unused, step.variables.len());
+            if lacks_input && (unused.len() == given || unused.iter().any(is_input)) {
                 return Err(plan::no_input());
             }
             warnings.extend(checked.unused.iter().map(|name| {
