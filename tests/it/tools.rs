@@ -189,20 +189,11 @@ fn the_call_wins_then_the_patterns_model_then_the_default() {
     let no_model = json!({"pattern_name": "lab-flounce", "input_text": "x"});
     let model =
         json!({"pattern_name": "ai", "model_name": "large", "language": "fr", "input_text": "x"});
+    let plain = |pattern: &str| json!({"pattern_name": pattern, "input_text": "x"});
     for (arguments, vendor, model, language) in [
-        (
-            json!({"pattern_name": "ai", "input_text": "x"}),
-            "W",
-            "ours",
-            "de",
-        ),
+        (plain("ai"), "W", "ours", "de"),
         (no_model, "V", "theirs", "de"),
-        (
-            json!({"pattern_name": "summarize", "input_text": "x"}),
-            "",
-            "small",
-            "de",
-        ),
+        (plain("summarize"), "", "small", "de"),
         (model, "", "large", "fr"),
     ] {
         fabric.forget();
