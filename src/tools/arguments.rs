@@ -196,7 +196,9 @@ impl<'a> Arguments<'a> {
 
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
     pub(super) fn name(&mut self, line: ArgumentLine) -> Option<Name> {
-        self.parsed(line, Name::parse)
+        // A description may be given, which leads to the name.
+        let plain = |text: &str| text.replace(['(', ')', ',', ':'], "");
+        self.parsed(line, |path, text| Name::parse(path, &plain(text)))
     }
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
