@@ -53,6 +53,20 @@ pub(crate) struct Usage {
     pub(crate) total_tokens: u64,
 }
 
+impl Usage {
+    /// The most of each count: some vendors repeat theirs as they grow, others tell those of the prompt first.
+    pub(crate) fn most(self, other: Usage) -> Usage {
+        let input_tokens = self.input_tokens.max(other.input_tokens);
+        let output_tokens = self.output_tokens.max(other.output_tokens);
+        let total = self.total_tokens.max(other.total_tokens);
+        Usage {
+            input_tokens,
+            output_tokens,
+            total_tokens: total.max(input_tokens.saturating_add(output_tokens)),
+        }
+    }
+}
+
 /// Called with each event; if it returns an error, the run ends.
 pub(super) type Each<'a> = &'a mut dyn FnMut(Event) -> Result<(), Error>;
 

@@ -67,7 +67,9 @@ impl Output {
                 self.relay(&format, &text, context)?;
                 self.format.get_or_insert(format);
             }
-            Event::Usage(usage) => self.usage = Some(usage),
+            Event::Usage(usage) => {
+                self.usage = Some(usage.most(self.usage.unwrap_or_default()));
+            }
             Event::Error { content } => context.event("error", &content),
             Event::Complete => {
                 self.finish(context);
@@ -119,11 +121,14 @@ impl Output {
     /// Counts the text and tokens of a step that has ended, also in the ledger if its model was asked.
     pub(super) fn count(&self, error: Option<&Error>, context: &Context) {
         metrics::RELAYED_BYTES.add([], self.bytes as u64);
-        let counted = self.usage.map(|usage| {
-            metrics::TOKENS.add(["input"], usage.input_tokens);
-            metrics::TOKENS.add(["output"], usage.output_tokens);
+        let counted = self.usage.and_then(|usage| {
             context.add_usage(usage);
-            [usage.input_tokens, usage.output_tokens]
+            // What a model thinks is in the total alone of some vendors.
+            let (input, output) = (usage.input_tokens, usage.total_tokens - usage.input_tokens);
+            metrics::TOKENS.add(["input"], input);
+            metrics::TOKENS.add(["output"], output);
+            // Text without any tokens was not counted.
+            (output > 0 || self.received == 0).then_some([input, output])
         });
         if counted.is_none() && (error.is_none() || self.bytes > 0) {
             metrics::WITHOUT_USAGE.add([], 1);

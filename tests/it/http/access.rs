@@ -417,7 +417,8 @@ fn runs_and_rates_are_counted_for_each_caller() {
 fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("ledger"));
     let usage = |input: u64, output: u64| json!({"type": "usage", "usage": {"input_tokens": input, "output_tokens": output}});
-    fabric.on_run(Reply::sse().content("x").event(usage(3, 4)).complete());
+    let text = || Reply::sse().content("x");
+    fabric.on_run(text().event(usage(3, 1)).event(usage(0, 4)).complete());
     let tokens = File::new("usage", &[ALICE, BOB]);
     let prices = folder.write("prices", "gpt-x 2 10\n");
     let state = folder.path("state");
@@ -439,7 +440,10 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     run('a', json!({"model_name": "gpt-x", "then": [step]}));
     run('b', json!({}));
     for reply in [
-        Reply::run(&["without usage"]),
+        Reply::sse()
+            .content("without usage")
+            .event(usage(0, 0))
+            .complete(),
         Reply::sse().content("123456789").error("broken").complete(),
         Reply::failure(500, json!({"error": "x"})),
         // A Fabric that ends while its model works: there are headers only with the first text.
