@@ -72,7 +72,7 @@ impl AccessError {
                 role.scope()
             ),
             AccessError::Unavailable(_) => format!(
-                "This token cannot be checked now, because its issuer gives no usable answer. Try again in {} s.",
+                "This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many at once. Try again in {} s.",
                 self.retry_after().unwrap_or_default()
             ),
         }
@@ -111,7 +111,7 @@ mod tests {
 client where its variable is set. Get a valid one, then ask again.
 401 unknown: The bearer token is refused: nobody here has this token. Get a valid one, then ask again.
 403 forbidden: This token may not do that: it needs the role run, or the OAuth scope fabric:run.
-503 unavailable: This token cannot be checked now, because its issuer gives no usable answer. Try again in 2 s.";
+503 unavailable: This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many at once. Try again in 2 s.";
         assert_eq!(found.join("\n"), expected);
         let found = AccessError::Unavailable(Duration::ZERO).retry_after();
         assert_eq!(found, Some(1));

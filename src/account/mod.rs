@@ -606,6 +606,10 @@ mod tests {
                     let first = rng.within(0..100);
                     let seated = first..100.min(first + rng.within(0..30));
                     accounts.seat(seated.map(|n| n.to_string()).collect());
+                    let others = callers.iter().filter(|one| !one.0.is_named.load(Relaxed));
+                    let holding = others.clone().filter(|one| one.holds() > 0).count();
+                    let sharing = others.filter(|one| one.0.has_seat.load(Relaxed)).count();
+                    assert_eq!(sharing, holding.min(16));
                 }
                 if rng.within(0..5) == 0 && !held.is_empty() {
                     held.swap_remove(rng.within(0..held.len()));

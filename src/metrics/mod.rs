@@ -38,7 +38,7 @@ families! {
     BUILD_INFO: Family<&'static str, 1> = "gauge", "build_info", ["version"], "The running version.";
     RUNS_IN_FLIGHT: Single = "gauge", "runs_in_flight", [], "Runs that are working now.";
     RUNS_KEPT: Single = "gauge", "runs_kept", [], "Runs that have ended and can still be read.";
-    STATE_FAILING: Single = "gauge", "state_dir_failing", [], "1 if runs cannot be written to --state-dir.";
+    STATE_FAILING: Single = "gauge", "state_dir_failing", [], "1 if runs or lines of the ledger cannot be written to --state-dir.";
     UNWRITTEN: Single = "gauge", "ledger_lines_unwritten", [], "Lines of the ledger that could not be written to --state-dir.";
     TOKENS_FILE_FAILING: Single = "gauge", "tokens_file_failing", [], "1 if the tokens file has mistakes or cannot be read.";
     MEMORY: Single = "gauge", "memory_bytes", [], "Bytes of --max-memory that requests, runs and answers use.";

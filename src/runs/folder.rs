@@ -401,7 +401,7 @@ impl Folder {
     pub(super) fn warn(&self, id: RunId, what: &str, error: &io::Error) {
         if !self.failing.swap(true, Ordering::Relaxed) {
             log::warn!(
-                "run {id}: {what} to the state folder: {error}. Until that works again, new runs are kept in memory only."
+                "run {id}: {what} to the state folder: {error}. Until that works again, what cannot be written is kept in memory only."
             );
         }
     }
