@@ -5,7 +5,7 @@
 
 use std::env::consts::OS;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::slice::from_ref;
 use std::time::{Duration, Instant};
@@ -84,6 +84,14 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     };
     let [before, after] = [own, entry.as_ref()].map(|entry| masked(entry, made.as_ref()));
     told += &change(client, &path, &found, &name, [&before, &after]);
+    let backups = found.backups();
+    let new = match &entry {
+        Some(_) => Some(&*new),
+        None => without(&document, &found, &backups, &new, &is_ours),
+    };
+    if new.is_none() {
+        told += "  the file is removed: it has nothing else\n";
+    }
     let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
         let hint = match launch {
@@ -102,35 +110,50 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     if asks && !agreed()? {
         return Ok(false);
     }
-    let written = write(&found, &document, &new, [&entry, &after], &is_ours);
+    let written = write(&found, &document, new, &backups, [&entry, &after], &is_ours);
     let (done, backup) = written.map_err(about)?;
     say(&format!("{done}: {shown_path}\n{backup}{next}"))?;
     Ok(true)
 }
 
-/// Writes a client's new text, with this entry, which people see as `shown`. Without an entry, the file becomes what it was
-/// before ours, if nothing else has changed; it is removed if it never had more than ours. Returns what was done, and what
-/// to say about the backup.
-///
-/// # Errors
-/// Why that failed; the file is unchanged.
-fn write(
-    found: &ClientFile,
+/// What a file becomes without our entry: what it was before, if nothing else has changed, else `new`. `None` removes it,
+/// if it has nothing else, was not there before ours, and no link leads to it.
+fn without<'a>(
     document: &Document<'_>,
-    new: &str,
-    [entry, shown]: [&Option<Value>; 2],
+    found: &ClientFile,
+    backups: &'a [(PathBuf, String)],
+    new: &'a str,
     is_ours: &dyn Fn(&Value) -> bool,
-) -> Result<(&'static str, String), String> {
-    let backups = found.backups();
+) -> Option<&'a str> {
     // Whether adding the entry to a text without it makes what is there now.
     let is_before = |old: &str| {
         let old = document.like(old).ok().filter(|old| old.own.is_none());
         let now = old.and_then(|old| old.with(document.own.as_ref()).ok());
         now.is_some_and(|now| now == found.text)
     };
-    let olds = backups.iter().map(|(_, text)| Some(text.as_str()));
-    let old = olds.chain([None]).find(|old| is_before(old.unwrap_or("")));
-    let new = old.filter(|_| entry.is_none()).unwrap_or(Some(new));
+    let mut olds = backups.iter().map(|(_, text)| text.as_str());
+    let is_older = |old: &str| {
+        let own = document.like(old).ok().and_then(|old| old.own);
+        !own.is_some_and(|own| is_ours(&own))
+    };
+    let stays = found.is_link || !is_before("") || olds.clone().any(is_older);
+    let old = olds.find(|old| is_before(old));
+    old.or_else(|| stays.then_some(new))
+}
+
+/// Writes a client's new text, with this entry, which people see as `shown`; `None` removes the file. Returns what was
+/// done, and what to say about the backup.
+///
+/// # Errors
+/// Why that failed; the file is unchanged.
+fn write(
+    found: &ClientFile,
+    document: &Document<'_>,
+    new: Option<&str>,
+    backups: &[(PathBuf, String)],
+    [entry, shown]: [&Option<Value>; 2],
+    is_ours: &dyn Fn(&Value) -> bool,
+) -> Result<(&'static str, String), String> {
     // What is not shown is secret.
     let backup = found.replace(new, entry != shown)?;
     // The new backup has everything that these have, except somebody else's entry. What was there before our entry stays

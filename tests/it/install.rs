@@ -66,6 +66,7 @@ const FILES: [&str; 8] = [
 ];
 
 const URL: &str = "http://127.0.0.1:8000/mcp";
+const EMPTY: &str = "{\n  \"mcpServers\": {}\n}\n";
 
 /// The file as a client reads it: without comments, trailing commas and byte order mark. For these files only.
 fn parsed(text: &str) -> Value {
@@ -351,7 +352,7 @@ fn nobody_to_ask_means_no() {
 #[test]
 fn links_are_followed_and_stay_links() {
     let home = TempFolder::new("home-links");
-    let real = home.write("dotfiles/mcp.json", "{}");
+    let real = home.write("dotfiles/mcp.json", "");
     fs::create_dir_all(home.path(".cursor")).unwrap();
     symlink("../dotfiles/mcp.json", home.path(".cursor/mcp.json")).unwrap();
     let finished = home.install("cursor");
@@ -362,6 +363,9 @@ fn links_are_followed_and_stay_links() {
     assert!(home.path(".cursor/mcp.json").is_symlink() && !real.is_symlink());
     assert!(fs::read_to_string(&real).unwrap().contains("\"fabric\""));
     assert_eq!(home.names("dotfiles"), ["mcp.json", "mcp.json.backup"]);
+    fs::remove_file(home.path("dotfiles/mcp.json.backup")).unwrap();
+    home.run("--uninstall cursor --yes").expect_code(0);
+    assert_eq!(home.read(".cursor/mcp.json"), EMPTY, "nothing dangles");
     // The name of what it leads to may be somebody else's work.
     home.write("\u{1b}c/mcp_config.json", "{}");
     fs::create_dir_all(home.path(".codeium")).unwrap();
@@ -476,9 +480,14 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
     let file: Value = serde_json::from_str(&home.read("my project/.mcp.json")).unwrap();
     assert_eq!(file["mcpServers"]["fabric"]["type"], "stdio");
     assert!(Path::new(file["mcpServers"]["fabric"]["command"].as_str().unwrap()).is_absolute());
-    inside(["--uninstall", "claude-code", "--yes"]).expect_code(0);
+    let uninstall = || inside(["--uninstall", "claude-code", "--yes"]).stdout;
+    assert!(uninstall().contains("\n  the file is removed: "));
     let found = home.names("my project");
     assert_eq!(found, [".mcp.json.backup"], "it was created");
+    inside(["--install", "claude-code", "--yes"]).expect_code(0);
+    home.write("my project/.mcp.json.backup", "{\"x\": 1}");
+    assert!(!uninstall().contains("removed"));
+    assert_eq!(home.read("my project/.mcp.json"), EMPTY, "it was there");
 }
 
 /// A file, the flags that write it, an empty place in it, and that place filled in.
