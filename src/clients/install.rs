@@ -600,25 +600,32 @@ fn agreed() -> Result<bool, String> {
     say(why).map(|()| agreed)
 }
 
-/// Asks; an empty answer, or nobody there to give one, means the `usual` one.
+/// Asks, once more after an answer that means nothing. An empty one, or nobody there to give one, means the `usual` one.
 fn ask(question: &str, usual: bool) -> Result<bool, String> {
     let mut answers = io::stdin().lock();
     if !answers.is_terminal() {
         return Ok(usual);
     }
-    say(question)?;
-    let mut answer = String::new();
-    answers
-        .read_line(&mut answer)
-        .map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
-    Ok(meaning(&answer, usual))
+    for _ in 0..2 {
+        say(question)?;
+        let mut answer = String::new();
+        answers
+            .read_line(&mut answer)
+            .map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
+        if let Some(meant) = meaning(&answer, usual) {
+            return Ok(meant);
+        }
+    }
+    Ok(false)
 }
 
-fn meaning(answer: &str, usual: bool) -> bool {
+fn meaning(answer: &str, usual: bool) -> Option<bool> {
     match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => true,
-        "n" | "no" => false,
-        _ => usual,
+        "y" | "yes" => Some(true),
+        "n" | "no" => Some(false),
+        // At the end of the input there is no line end.
+        "" => Some(usual && answer.ends_with('\n')),
+        _ => None,
     }
 }
 
@@ -690,11 +697,13 @@ mod tests {
 
     #[test]
     fn only_a_yes_is_one() {
-        for yes in ["y\n", "Yes\n", " y \r\n", "YES"] {
-            assert!(meaning(yes, false), "{yes}");
-        }
-        for no in ["", "\n", "n\n", "yeah\n", "y y\n"] {
-            assert!(!meaning(no, false), "{no}");
+        for (meant, answers) in [
+            (Some(true), ["y\n", " Yes \r\n", "YES", "\n"]),
+            (Some(false), ["", "n\n", "No", " "]),
+            (None, ["nein\n", "y y\n", "q\n", "0\n"]),
+        ] {
+            let found = answers.map(|answer| meaning(answer, true));
+            assert_eq!(found, [meant; 4], "{answers:?}");
         }
     }
 }
