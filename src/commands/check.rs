@@ -100,6 +100,9 @@ pub(crate) fn run(server: &Arc<Server>, config: &Config, access: &Access) -> io:
     if config.demo && reachable {
         run_demo(client, &mut report);
     }
+    if starts.is_some() {
+        report.problems.iter_mut().for_each(Error::say_of_own);
+    }
     report.end()
 }
 

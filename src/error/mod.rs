@@ -131,7 +131,7 @@ table! {
         /// Run `fabric --setup` on this machine and choose a default model, then try again.
         NotSetUp = (Kind::ApiUnavailable, Failure, "fabric-not-set-up");
         /// Fabric cannot be started: {why}.
-        /// Try again; if it fails again, run fabric-mcp --start-fabric --check or read the log of fabric-mcp: both show what Fabric said.
+        /// Try again; if it fails again, read what Fabric said: it is in the log of fabric-mcp, and above the problems of fabric-mcp --start-fabric --check.
         NotStarted = (Kind::ApiUnavailable, Failure, "fabric-not-started");
         /// The Fabric that this server had started has ended.
         /// Try again, and the server starts Fabric again. The log of fabric-mcp has what Fabric said last.
@@ -323,6 +323,15 @@ impl fmt::Display for Cause {
     }
 }
 
+/// What is said of a Fabric that somebody else has started, and what of one that this server starts.
+const OF_OTHERS: [(&str, &str); 5] = [
+    (", then restart `fabric --serve`", ""),
+    (", then restart it; otherwise its own log says why", ""),
+    (" on Fabric's host", ""),
+    ("Fabric, and of any proxy in front of it", "fabric-mcp"),
+    ("`fabric --serve`", "fabric-mcp"),
+];
+
 /// Most faults of a call that are told at once.
 const MOST_FAULTS: usize = 12;
 
@@ -391,6 +400,20 @@ impl Error {
             cause: Some(cause),
             ..Error::new(cause.row().0, format!("{} {fix}", filled(cause.what())))
         }
+    }
+
+    /// Says it of a Fabric that this server starts.
+    pub(crate) fn say_of_own(&mut self) {
+        let end = self.detail.len().saturating_sub(self.fix);
+        let parts = self.detail.split_at_checked(end);
+        let parts = <[&str; 2]>::from(parts.unwrap_or((&self.detail, "")));
+        let [mut what, mut fix] = parts.map(str::to_owned);
+        for (other, own) in OF_OTHERS {
+            what = what.replace(other, own);
+            fix = fix.replace(other, own);
+        }
+        self.fix = fix.len();
+        self.detail = what + &fix;
     }
 
     /// All of these faults in one error of the kind of the first; those beyond [`MOST_FAULTS`] are left out.
@@ -496,6 +519,10 @@ mod tests {
         assert_eq!(what, "Nothing listens at http://f:1.");
         assert!(fix.starts_with("Start `fabric --serve`"), "{error}");
         assert_eq!(error.detail, format!("{what} {fix}"));
+        let mut own = Error::of(Cause::NoPatterns, &[]);
+        own.say_of_own();
+        let fix = "Fetch them with `fabric --updatepatterns`.";
+        assert_eq!(own.parts(), (Cause::NoPatterns.what(), fix));
         let failed = Error::of(Cause::Failed, &[]);
         assert_eq!(failed.code(), "fabric-internal-error");
         let other = Error::new(Kind::FabricInternal, "It failed.");

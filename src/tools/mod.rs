@@ -199,7 +199,10 @@ impl Tool {
 
 /// Logs a call that began at `begun` and ended with `outcome`, and writes its result, unless it was answered before. What a
 /// run has come to is stored first.
-fn end_call(outcome: ToolResult, begun: Instant, context: &Context, result: &mut ResultWriter) {
+fn end_call(mut outcome: ToolResult, begun: Instant, context: &Context, result: &mut ResultWriter) {
+    if let (Err(failure), Some(_)) = (&mut outcome, &context.backend.fabric.process) {
+        failure.error.say_of_own();
+    }
     let request_id = &context.head.request_id;
     // A run that was not begun took no time.
     let has_begun = context.head.needs != Resource::Runs || context.run().is_some();

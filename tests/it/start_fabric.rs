@@ -124,7 +124,8 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
             "no-model" => {
                 let run = json!({"pattern_name": "summarize", "input_text": "A text."});
                 let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
-                assert!(said.contains(". Fabric has no default model"), "{said}");
+                let words = ". Fabric has no default model: run `fabric --setup`; or start ";
+                assert!(said.contains(words), "{said}");
                 expect_gone(pid);
                 client.close_stdin();
             }
