@@ -47,7 +47,7 @@ mod url;
 
 use std::io::{self, IsTerminal, StdinLock, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{ExitCode, exit};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -297,24 +297,30 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
             return (!*token).then(|| SIGNS_IN.to_owned());
         }
     };
-    let why = match args.iter().any(|arg| arg == START) {
-        true => "--start-fabric was given",
-        false if !offers => return None,
-        false if TcpStream::connect_timeout(&USUAL.into(), QUICK).is_ok() => {
+    let given = args.iter().find_map(|arg| arg.strip_prefix(START));
+    let given = given.map(|given| PathBuf::from(given.trim_start_matches('=')));
+    let why = match given {
+        Some(_) => "--start-fabric was given",
+        None if !offers => return None,
+        None if TcpStream::connect_timeout(&USUAL.into(), QUICK).is_ok() => {
             let what =
                 "FABRIC_BASE_URL is not set: the entry uses what listens at 127.0.0.1:8080.\n";
             return Some(what.to_owned());
         }
-        false => "FABRIC_BASE_URL is not set, and nothing listens at 127.0.0.1:8080",
+        None => "FABRIC_BASE_URL is not set, and nothing listens at 127.0.0.1:8080",
     };
-    Some(match fabric::find(Path::new(""), &|_| ()) {
+    // The client may have another PATH.
+    let is_given = given.is_some();
+    Some(match fabric::find(&given.unwrap_or_default(), &|_| ()) {
         Ok((program, version)) => {
-            args.retain(|arg| arg != START);
+            args.retain(|arg| !arg.starts_with(START));
             args.push(start_flag(&program));
             env.retain(|(name, _)| name != BASE_URL && name != API_KEY);
             let program = program.display();
             format!("The entry starts {program}, {version}, when it is needed: {why}.\n")
         }
+        // The check says it.
+        Err(_) if is_given => return None,
         Err(none) => format!("{}\n", none.detail),
     })
 }

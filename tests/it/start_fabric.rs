@@ -285,7 +285,7 @@ fn installing_offers_it_and_says_why() {
     let entry = format!("\"--start-fabric={}\"", folder.path("bin/fabric").display());
     for (flags, why) in [
         ("", "FABRIC_BASE_URL is not set"),
-        ("--start-fabric ", "--start-fabric was given"),
+        ("--start-fabric=fabric ", "--start-fabric was given"),
     ] {
         let said = install(flags);
         // Something may listen where Fabric does by default.
