@@ -45,9 +45,10 @@ mod tools;
 mod transport;
 mod url;
 
+use std::env::consts::OS;
 use std::io::{self, IsTerminal, StdinLock, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, exit};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -210,6 +211,14 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             config.kept.answer_within = Duration::ZERO;
             if state_folder(&mut config.kept)?.is_none() {
                 config.kept.keep = Duration::ZERO;
+                if tool == "fabric_get_run"
+                    && let Some(folder) = install::shared_folder()
+                    && Path::new(&folder).is_dir()
+                {
+                    let folder = clients::shell(&folder, OS);
+                    let why = format!("runs are found only in a folder: give --state-dir {folder}");
+                    config.kept.memory_only.get_or_insert(why);
+                }
             }
             let (server, config, _demo) = assemble(*config)?;
             let warnings = config.warnings.iter().chain(&config.kept.memory_only);

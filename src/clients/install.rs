@@ -203,9 +203,7 @@ impl Installation {
             return Ok(String::new());
         }
         let value = |flag| after(args, flag).or_else(|| after(before.as_ref()?, flag));
-        let folder =
-            located(SHARED, OS, OWN).and_then(|folder| folder.into_os_string().into_string().ok());
-        let Some(folder) = value(STATE_DIR).or(folder) else {
+        let Some(folder) = value(STATE_DIR).or_else(shared_folder) else {
             return Ok(String::new());
         };
         let usual = (KEPT * 24 * 3600).to_string();
@@ -238,10 +236,14 @@ impl Installation {
 
 /// The flag of an entry whose runs are kept in memory where the folder cannot be used.
 const HISTORY: &str = "--history";
-/// The folder in which a user's clients keep runs together.
-const SHARED: &str = "STATE/fabric-mcp";
 const STATE_DIR: &str = "--state-dir";
 const KEEP_RUNS: &str = "--keep-runs";
+
+/// The folder in which a user's clients keep runs together.
+pub(crate) fn shared_folder() -> Option<String> {
+    let folder = located("STATE/fabric-mcp", OS, OWN)?;
+    folder.into_os_string().into_string().ok()
+}
 
 /// The program that an entry starts.
 fn started(entry: &Value) -> Option<&str> {

@@ -221,7 +221,7 @@ pub(crate) struct RunSettings {
     pub(crate) state_dir: Option<PathBuf>,
     /// Whether runs are kept in memory if that folder cannot be used: `--history`.
     pub(crate) is_history: bool,
-    /// If runs are kept in memory only because of that: why.
+    /// If runs are kept in memory only because of that: why. For a call that finds none: where they are.
     pub(crate) memory_only: Option<String>,
 }
 

@@ -199,6 +199,14 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
         "\"2592000\"",
     ];
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    fs::create_dir_all(&folder).unwrap();
+    let call = home.binary().env("XDG_STATE_HOME", &state);
+    let call = call.flags("--demo --call fabric_get_run").run(DEADLINE);
+    let give = format!(
+        "No earlier run is known: runs are found only in a folder: give --state-dir {}.",
+        folder.display()
+    );
+    call.expect_code(0).expect_stdout(&give);
     // Chosen once, it stays chosen.
     install("").expect_code(0).expect_stdout("nothing to do");
     let done = install("--yes --no-history");
