@@ -312,7 +312,8 @@ fn risks(entry: &Value) -> String {
     let mut told = String::new();
     let program = started(entry).unwrap_or_default();
     let path = Path::new(program);
-    if path.iter().any(|part| part == "target") || path.starts_with(std::env::temp_dir()) {
+    let is_passing = |part| part == "target" || part == "tmp";
+    if path.iter().any(is_passing) || path.starts_with(std::env::temp_dir()) {
         told += &format!(
             "The entry starts {program}, which a build or a clean-up may remove: move the program \
              to another place first.\n"
@@ -678,7 +679,10 @@ mod tests {
     #[test]
     fn what_an_entry_lets_happen_is_told() {
         for (entry, words) in [
-            (json!({"autoApprove": ["a", "*"]}), ["has autoApprove", ""]),
+            (
+                json!({"autoApprove": ["a", "*"], "command": "/var/tmp/f"}),
+                ["has autoApprove", "/var/tmp/f, which"],
+            ),
             (
                 json!({"command": ["/x/target/f"]}),
                 ["/x/target/f, which", ""],
