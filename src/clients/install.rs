@@ -471,7 +471,7 @@ fn is_written(name: &str) -> bool {
 fn is_place(value: &Value) -> bool {
     value.as_str().is_some_and(|text| {
         let is_own = [API_KEY, AUTH_TOKEN].contains(&variable(text)) && text.ends_with('}');
-        text.is_empty() || text.contains(TOKEN_PLACEHOLDER) || is_own
+        ["", "Bearer"].contains(&text.trim()) || text.contains(TOKEN_PLACEHOLDER) || is_own
     })
 }
 

@@ -520,6 +520,9 @@ fn a_key_or_token_that_was_filled_in_stays() {
         let mended = text.replace(place, filled);
         home.write(file, &mended);
         run("").expect_code(0).expect_stdout("nothing to do");
+        home.write(file, text.replace("Bearer YOUR_TOKEN", "Bearer "));
+        run("").expect_code(0).expect_stdout("First");
+        home.write(file, &mended);
         // Another change is made, and does not print the secret.
         let changed = if flags.contains("--url") {
             run(&format!("--url {url}"))
