@@ -224,8 +224,14 @@ fn no_object(word: &str, what: &str) -> ExitReason {
 /// What to give instead of a word that is not an argument.
 fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason {
     let short = shown(word, 64);
-    let first = tools::TOOLS.iter().find(|one| one.name == tool);
-    let hint = match first.and_then(|one| one.first_argument(&Policy::default())) {
+    let tools = tools::TOOLS.iter().filter(|one| one.name == tool);
+    let names = Vec::from_iter(tools.flat_map(|one| one.argument_names(&Policy::default())));
+    // bash makes such words of the members of JSON without quotes.
+    let is_of = |name: &&str| word.starts_with(&format!("{name}:"));
+    if names.iter().any(is_of) {
+        return no_object(word, "is not JSON");
+    }
+    let hint = match names.first() {
         _ if tool == RUN && Path::new(word).is_file() => {
             let file = shell(word, OS);
             format!("is a file: pipe it in, < {file}, or give {INPUT}=@{file}")
@@ -233,7 +239,9 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
         Some(first) => {
             let meant = match &*word.to_ascii_lowercase() {
                 "today" | "yesterday" if tool == "fabric_get_run" => "since=1d",
-                _ if tool == RUN && given.contains_key(first) => {
+                _ if names.contains(&word) => &format!("{word}=…, without spaces around the ="),
+                _ if tool == RUN && word.starts_with('@') => &format!("{INPUT}={short}"),
+                _ if tool == RUN && given.contains_key(*first) => {
                     &format!("{INPUT}={short}, or {INPUT}=@{short} for a file")
                 }
                 _ => &format!("{first}={short}"),
@@ -707,6 +715,7 @@ mod tests {
             "{\"a\":1,} => is not JSON: trailing comma at line 1 column 8",
             "{pattern_name:x} => is not JSON: key must be a string at line 1 column 2",
             "'{}' => is not JSON: expected value at line 1 column 1",
+            "pattern_name:ai => is not JSON",
         ] {
             let (arguments, what) = case.split_once(" => ").unwrap();
             let message = parsed(RUN, &[arguments.to_owned()]).unwrap_err().reason;
@@ -727,6 +736,8 @@ mod tests {
             r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
             r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows all of them"#,
             r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows all of them"#,
+            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt? --list-tools shows all of them"#,
+            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean input_text=…, without spaces around the =? --list-tools shows all of them"#,
             r#"fabric_run_pattern variables={"a":"1"} variables.b=2 => {"variables":{"a":"1","b":"2"}}"#,
             r#"fabric_run_pattern variables={"a":"1"} variables.a=2 => --call: variables.a is given twice; leave one out"#,
             "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",

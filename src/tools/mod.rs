@@ -180,10 +180,10 @@ impl Tool {
         Arguments::of(self.name, |all| (self.declare)(all, policy))
     }
 
-    /// The first of its arguments.
-    pub(crate) fn first_argument(&self, policy: &Policy) -> Option<&'static str> {
+    /// The names of its arguments, the most important first.
+    pub(crate) fn argument_names(&self, policy: &Policy) -> Vec<&'static str> {
         let asked = self.arguments(policy).asked;
-        asked.first().map(|argument| argument.name)
+        asked.iter().map(|argument| argument.name).collect()
     }
 
     /// JSON Schema of its arguments under this policy.
