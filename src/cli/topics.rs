@@ -127,6 +127,11 @@ pub(crate) fn codes() -> Vec<&'static str> {
 
 /// A text whose holes differ each time.
 fn open(template: &str) -> String {
+    let template = match template {
+        "{why}" => "A setting is doubtful: the check says which, and why.",
+        "{fix}" => "The check says why, and what helps.",
+        other => other.trim_end_matches(" {why}"),
+    };
     let holes = ["url", "request", "status", "limit", "flag", "why", "fix"].into_iter();
     holes.fold(template.replace("{later}", "later"), |text, hole| {
         text.replace(&format!("{{{hole}}}"), "…")
@@ -164,6 +169,9 @@ mod tests {
             let found = found.filter(|topic| topic.section == Some(section)).count();
             assert_eq!(found, usize::from(section != COMMAND), "{section:?}");
         }
+        let mut problems = codes().into_iter().flat_map(problem);
+        let bare = problems.find(|(what, fix)| what.ends_with('…') || fix.ends_with('…'));
+        assert_eq!(bare, None);
     }
 
     #[test]

@@ -174,7 +174,9 @@ pub(super) fn seconds(text: &str, may_be_0: bool, most: Duration) -> Result<Dura
     let time = time.filter(|time| (MIN_TIME..=most).contains(time));
     time.ok_or_else(|| {
         let [least, most] = [MIN_TIME, most].map(|time| time.as_secs_f64());
-        let rest = format!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5");
+        let zero = if may_be_0 { "0 or " } else { "" };
+        let rest =
+            format!("is not a time; give {zero}seconds from {least} to {most}, such as 30 or 0.5");
         wrong(text, rest)
     })
 }

@@ -69,8 +69,8 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
 --run-timeout 604800.1 => --run-timeout: "604800.1" is not a time;
     give seconds from 0.001 to 604800, such as 30 or 0.5
---run-timeout 1e3 => --run-timeout: "1e3" is not a time;
-    give seconds from 0.001 to 604800, such as 30 or 0.5
+--keep-runs 1e3 => --keep-runs: "1e3" is not a time;
+    give 0 or seconds from 0.001 to 7776000, such as 30 or 0.5
 --max-runs 0 => --max-runs: "0" is not a number from 1 to 4096; give one
 --allow-pattern a/b => --allow-pattern: "a/b" is not a pattern's name;
     give 1 to 128 characters without / and \
