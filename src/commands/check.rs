@@ -335,6 +335,8 @@ struct Report<'a> {
     problems: Vec<Error>,
     /// What to do next if all is good.
     next: String,
+    /// What limits the verdict, if something was not tried.
+    tried: &'static str,
     /// Whether all could be written.
     written: io::Result<()>,
 }
@@ -375,6 +377,7 @@ impl<'a> Report<'a> {
             }),
             problems: Vec::new(),
             next: next.replace("FLAG", &flag.unwrap_or_default()),
+            tried: "",
             written: Ok(()),
         };
         let head = format!("fabric-mcp {version}: checking {what} {url}{kind}");
@@ -436,6 +439,7 @@ impl<'a> Report<'a> {
         };
         let text =
             format!("{name}; not tried, because only a run can do that, and it may cost money");
+        self.tried = " that was tried";
         self.marked("??", "default model", &text);
     }
 
@@ -475,10 +479,11 @@ impl<'a> Report<'a> {
             self.write(&format!("\n{text}\n    {remedy}\n"));
             problems.push(json!({"code": code, "severity": severity, "what": what, "fix": fix}));
         }
+        let tried = self.tried;
         let verdict = match (good, problems.is_empty()) {
             (false, _) => "Not everything works.",
-            (true, false) => "Everything works, but read the warnings above.",
-            (true, true) => "Everything works.",
+            (true, false) => &format!("Everything{tried} works, but read the warnings above."),
+            (true, true) => &format!("Everything{tried} works."),
         };
         let next = if good { &*self.next } else { FIX_FIRST };
         self.write(&format!("\n{verdict}\n{next}"));
@@ -564,7 +569,7 @@ mod tests {
     #[test]
     fn the_default_model_is_looked_up_but_not_tried() {
         let listed = ["GPT-x".to_owned()];
-        let own = "??  default model   Fabric's own; not tried, because only a run can do that, and it may cost money\n";
+        let own = "??  default model   Fabric's own; not tried, because only a run can do that, and it may cost money\n\nEverything that was tried works.\n";
         let known = "??  default model   gpt-x; not tried, because only a run can do that, and it may cost money\n";
         for (model, said) in [
             ("", own),
