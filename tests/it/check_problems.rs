@@ -184,20 +184,6 @@ fn only_a_pattern_that_is_there_is_proposed() {
 }
 
 #[test]
-fn problems_are_printed_with_the_fix_on_its_own_line() {
-    let url = format!("http://127.0.0.1:{}", closed_port());
-    let program = Program::new(["--check"]).env("FABRIC_BASE_URL", &url);
-    program
-        .run(DEADLINE)
-        .expect_code(1)
-        .expect_stdout("Problem: Nothing listens at http://127.0.0.1:")
-        .expect_stdout("\n    Fix: ")
-        // Checks that do not need Fabric are done nevertheless.
-        .expect_stdout("ok  tools ")
-        .expect_stdout("Not everything works.");
-}
-
-#[test]
 fn the_demos_run_is_counted() {
     let report = report(Program::new(["--demo"]), 0);
     let run = &report["demo_run"];

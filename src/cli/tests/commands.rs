@@ -67,7 +67,6 @@ fn commands() {
         "--check|Here(Check, Config {|json: false",
         "--json --demo --check|Here(Check, Config {|json: true",
         "--call x {} --json|Here(Call(\"x\", [\"{}\"]), Config {|json: true",
-        "--call x|Here(Call(\"x\", []), Config {|json: false",
     ] {
         let parts: Vec<_> = row.split('|').collect();
         let found = command(parts[0]);
@@ -135,7 +134,6 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
         ("~/bin/fabric", &*own),
         ("1", "--start-fabric"),
         ("fabric-ai", "--start-fabric=fabric-ai"),
-        ("/opt/fabric", "--start-fabric=/opt/fabric"),
     ] {
         let variables = [("FABRIC_MCP_START_FABRIC", given), ("FABRIC_API_KEY", "k")];
         let found = launched("", &variables);
