@@ -335,8 +335,6 @@ struct Report<'a> {
     problems: Vec<Error>,
     /// What to do next if all is good.
     next: String,
-    /// What limits the verdict, if something was not tried.
-    tried: &'static str,
     /// Whether all could be written.
     written: io::Result<()>,
 }
@@ -377,7 +375,6 @@ impl<'a> Report<'a> {
             }),
             problems: Vec::new(),
             next: next.replace("FLAG", &flag.unwrap_or_default()),
-            tried: "",
             written: Ok(()),
         };
         let head = format!("fabric-mcp {version}: checking {what} {url}{kind}");
@@ -439,7 +436,7 @@ impl<'a> Report<'a> {
         };
         let text =
             format!("{name}; not tried, because only a run can do that, and it may cost money");
-        self.tried = " that was tried";
+        self.next.insert_str(0, "What is marked ?? was not tried. ");
         self.marked("??", "default model", &text);
     }
 
@@ -479,11 +476,10 @@ impl<'a> Report<'a> {
             self.write(&format!("\n{text}\n    {remedy}\n"));
             problems.push(json!({"code": code, "severity": severity, "what": what, "fix": fix}));
         }
-        let tried = self.tried;
         let verdict = match (good, problems.is_empty()) {
             (false, _) => "Not everything works.",
-            (true, false) => &format!("Everything{tried} works, but read the warnings above."),
-            (true, true) => &format!("Everything{tried} works."),
+            (true, false) => "Everything works, but read the warnings above.",
+            (true, true) => "Everything works.",
         };
         let next = if good { &*self.next } else { FIX_FIRST };
         self.write(&format!("\n{verdict}\n{next}"));
@@ -569,7 +565,7 @@ mod tests {
     #[test]
     fn the_default_model_is_looked_up_but_not_tried() {
         let listed = ["GPT-x".to_owned()];
-        let own = "??  default model   Fabric's own; not tried, because only a run can do that, and it may cost money\n\nEverything that was tried works.\n";
+        let own = "??  default model   Fabric's own; not tried, because only a run can do that, and it may cost money\n\nEverything works.\nWhat is marked ??";
         let known = "??  default model   gpt-x; not tried, because only a run can do that, and it may cost money\n";
         for (model, said) in [
             ("", own),
