@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use super::language::Language;
 use super::own::{headings, sentence};
 use super::patterns::rows;
-use super::query::{ParsedQuery, Word, needs};
+use super::query::{ParsedQuery, Word, needs, refer};
 use super::similar::humanised;
 use super::stem::stem;
 use super::words::{plain_letters, words};
@@ -250,17 +250,25 @@ impl Index {
         limit: usize,
         allows: impl Fn(&str) -> bool,
     ) -> SearchResult<'_> {
-        let needs = needs(query, |word| self.terms.contains_key(word));
+        let mut needs = needs(query, |word| self.terms.contains_key(word));
+        let refers = refer(&mut needs);
         let meant = needs.concat();
         let query = if meant.is_empty() { query } else { &meant };
         let request = ParsedQuery::parse(query);
         let named = self.named(query);
         let mut scores = self.scores(&request.words);
         let no_task = scores.pop().unwrap_or_default();
+        // What the words of two requests about one thing have in common is no request.
+        if refers {
+            scores.fill(0.0);
+        }
         if needs.len() > 1 {
             let best = scores.iter().copied().fold(0.0, f32::max);
             for need in needs.iter().take(MOST_NEEDS) {
                 let own = self.scores(&ParsedQuery::parse(need).words);
+                for (score, own) in scores.iter_mut().zip(&own).filter(|_| refers) {
+                    *score = score.max(*own);
+                }
                 let own = own.into_iter().zip(0..scores.len());
                 let first = own.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
                 if let Some((UNSURE.., at)) = first {

@@ -22,6 +22,11 @@ const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylk
 /// What negates a part of a sentence in scripts without spaces.
 const NOT_UNSPACED: [&str; 5] = ["不要", "不用", "しないで", "ではなく", "じゃなく"];
 const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla для";
+/// Words that refer to what an earlier need is about, and words before that.
+const BACK: &str = "it them";
+const DETERMINERS: &str = "the this that these those a an my our";
+/// Most words of a need that only refers back.
+const MOST_BACK: usize = 4;
 /// Words before another need.
 const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
 
@@ -164,6 +169,26 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String>
     needs
 }
 
+/// Makes needs that only refer to what the first one is about ("and summarize it") say that. False if none does.
+pub(super) fn refer(needs: &mut [String]) -> bool {
+    let has = |list: &str, word: &str| list.split(' ').any(|other| other == word);
+    let Some((first, others)) = needs.split_first_mut() else {
+        return false;
+    };
+    let words = Vec::from_iter(first.split_whitespace());
+    let determiner = words.iter().rposition(|word| has(DETERMINERS, word));
+    let after = determiner.unwrap_or(0) + 1;
+    let object = words.get(after..).unwrap_or_default().join(" ");
+    let refers = |need: &&mut String| {
+        let mut words = need
+            .split_whitespace()
+            .map(|word| word.trim_matches([',', '.', '?', '!']));
+        words.clone().count() <= MOST_BACK && words.any(|word| has(BACK, word))
+    };
+    let others = others.iter_mut().filter(refers);
+    others.map(|need| need.push_str(&object)).count() > 0
+}
+
 /// Whether it asks which pattern to use, in any language.
 fn asks_which(runs: &[&str]) -> bool {
     let meant = runs.iter().flat_map(|run| Language::table().foreign(run));
@@ -281,10 +306,15 @@ mod tests {
             ("引用ではなく、要約して", "要約して"),
             ("не резюме, а только цитаты", "а только цитаты"),
             ("No tests, write some", "No tests, | write some"),
-            ("fix it and tweet it", "fix it | and tweet it"),
+            ("fix code and tweet it", "fix code | and tweet it code"),
+            (
+                "Rate my old song, then tweet it!",
+                "Rate my old song, | then tweet it! old song,",
+            ),
             ("", ""),
         ] {
-            let needs = needs(query, |word| word == "youtube");
+            let mut needs = needs(query, |word| word == "youtube");
+            refer(&mut needs);
             let needs: Vec<&str> = needs.iter().map(|need| need.trim()).collect();
             assert_eq!(needs.join(" | "), expected, "{query}");
         }
