@@ -110,17 +110,11 @@ fn ordinary_runs_cost_no_extra_request_and_others_one() {
     let (code, json) = ("fn f() { g({{}}) }", r#"{"a": {"b": {}}}"#);
     let variables = json!({"lang_code": json, "other": "{"});
     let chat = "POST /chat";
+    let run = |input: &str| json!({"pattern_name": "ai", "input_text": input});
+    let sent = |input: &str| json!({"userInput": input});
     for (arguments, routes, sent) in [
-        (
-            json!({"pattern_name": "ai", "input_text": "a } b"}),
-            &[chat][..],
-            json!({"userInput": "a } b"}),
-        ),
-        (
-            json!({"pattern_name": "ai", "input_text": code}),
-            &["GET /patterns/ai", chat],
-            json!({"userInput": code}),
-        ),
+        (run("a } b"), &[chat][..], sent("a } b")),
+        (run(code), &["GET /patterns/ai", chat], sent(code)),
         (
             json!({"pattern_name": "translate", "variables": variables}),
             &["GET /patterns/translate", chat],
