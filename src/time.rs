@@ -3,7 +3,6 @@
 //! The time of day is for times that are stored, shown or received: they outlive the process, and may jump. Everything
 //! that is measured within the process uses the monotonic clock.
 
-use std::fmt::Write;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -43,13 +42,7 @@ fn date_time(milliseconds: u64) -> String {
     let seconds = milliseconds.min(LAST) / 1000;
     let (year, month, day) = date(seconds / DAY);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    // Room for what follows. Writing to a String cannot fail.
-    let mut text = String::with_capacity(24);
-    let _ = write!(
-        text,
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-    );
-    text
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// The first day of the month after this time, like `2026-08-01`.
@@ -60,10 +53,7 @@ pub(crate) fn next_month(milliseconds: u64) -> String {
 
 /// A date, with as much of a time as is given, as [`timestamp`] writes it: milliseconds since 1970.
 pub(crate) fn parse(text: &str) -> Option<u64> {
-    let whole = text
-        .split(['.', 'Z'])
-        .next()
-        .filter(|whole| whole.len() >= 10)?;
+    let whole = text.split(['.', 'Z']).next()?;
     let mut numbers = [0_u64; 6];
     for (at, part) in whole.split(['-', 'T', ':']).enumerate() {
         *numbers.get_mut(at)? = part.parse::<u16>().ok()?.into();
