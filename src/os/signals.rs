@@ -49,17 +49,13 @@ impl Signals {
     /// number.
     pub(crate) fn wait(&mut self) -> Signal {
         let mut number = [0];
-        loop {
-            let pipe = self.pipe.as_mut();
-            if pipe.is_none_or(|pipe| pipe.read_exact(&mut number).is_err()) {
-                // There is no pipe, or reading failed, which cannot happen while it is open. Do not end, and do not
-                // spin.
-                std::thread::park();
-                continue;
-            }
-            let known = Signal::ALL.into_iter().find(|one| number == [one.row().0]);
-            return known.unwrap_or(Signal::Terminate);
+        let mut fails = |pipe: &mut PipeReader| pipe.read_exact(&mut number).is_err();
+        while self.pipe.as_mut().is_none_or(&mut fails) {
+            // There is no pipe, or reading failed, which cannot happen while it is open. Do not end, and do not spin.
+            std::thread::park();
         }
+        let known = Signal::ALL.into_iter().find(|one| number == [one.row().0]);
+        known.unwrap_or(Signal::Terminate)
     }
 }
 
