@@ -84,7 +84,7 @@ fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, Str
     let mut env = Vec::new();
     if config.needs_fabric() {
         let certificates = certificates(settings, &config.fabric.url)?;
-        let unset = settings.variable(API_KEY).is_none();
+        let unset = settings.text(API_KEY)?.is_none();
         env.push((BASE_URL.to_owned(), Some(config.fabric.url)));
         env.extend(certificates);
         env.push((API_KEY.to_owned(), unset.then(String::new)));

@@ -145,16 +145,11 @@ impl<'a> FlagsAndEnv<'a> {
         client.is_some_and(|client| !client.only_connects()) && !self.has("url")
     }
 
-    /// A variable that is set and not empty.
-    pub(super) fn variable(&self, name: &str) -> Option<OsString> {
-        let found = self.variables.iter().find(|(own, _)| own == name);
-        found.map(|(_, value)| value.clone())
-    }
-
-    /// The text of such a variable.
+    /// The text of a variable that is set and not empty.
     pub(super) fn text(&self, name: &str) -> Result<Option<String>, String> {
-        let value = self.variable(name);
-        value.map(|value| utf8(value, name)).transpose()
+        let found = self.variables.iter().find(|(own, _)| own == name);
+        let text = found.map(|(_, value)| utf8(value.clone(), name));
+        text.transpose()
     }
 
     pub(super) fn secret(&self, name: &str) -> Result<Option<Secret>, String> {
