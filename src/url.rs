@@ -166,9 +166,8 @@ pub(crate) fn origin(text: &str) -> Option<(String, Host)> {
 fn parts(text: &str) -> Result<(&'static str, Authority, &str), String> {
     let (scheme, authority, path) = split(text).unwrap_or_default();
     let mut known = ["http", "https"].into_iter();
-    let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
-        return Err(NO_SCHEME.into());
-    };
+    let scheme = known.find(|known| scheme.eq_ignore_ascii_case(known));
+    let scheme = scheme.ok_or(NO_SCHEME)?;
     if authority.contains('@') {
         return Err(USER.into());
     }
