@@ -223,13 +223,13 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             let (server, config, _demo) = assemble(*config)?;
             let warnings = config.warnings.iter().chain(&config.kept.memory_only);
             warnings.for_each(|text| call::say(text));
-            let called = call::run(CallTarget::Here(&server), &tool, &words, config.json);
+            let called = call::run(CallTarget::Here(&server), &config, &tool, &words);
             // The end of a run that could not be written at once.
             server.backend.runs.interrupt_all();
             called
         }
         Command::There(Task::Call(tool, words), at, config) => {
-            call::run(CallTarget::There(&at), &tool, &words, config.json)
+            call::run(CallTarget::There(&at), &config, &tool, &words)
         }
         Command::There(Task::Check, at, _) => transport::connect::check(&at)
             .map_err(ExitReason::failed)

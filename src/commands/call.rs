@@ -18,7 +18,8 @@ use serde_json::{Map, Value, json};
 use crate::access::{Caller, Identity};
 use crate::cli::ExitReason;
 use crate::clients::shell;
-use crate::config::{Connect, MAX_FABRIC_BODY, MAX_MESSAGE};
+use crate::config::{Config, Connect, MAX_FABRIC_BODY, MAX_MESSAGE};
+use crate::demo::NOTE;
 use crate::encoding::json::decode;
 use crate::os::signals;
 use crate::protocol::{Answer, Inbound, Level, Revision, Session, jsonrpc, meta};
@@ -59,18 +60,11 @@ pub(crate) enum CallTarget<'t> {
 /// Why it was not called, or failed. The exit code after a signal is 128 + its number.
 pub(crate) fn run(
     target: CallTarget<'_>,
+    config: &Config,
     tool: &str,
     words: &[String],
-    json: bool,
 ) -> Result<bool, ExitReason> {
-    let theirs = Policy::default();
-    let here = match target {
-        CallTarget::Here(server) => Some(&server.backend),
-        CallTarget::There(_) => None,
-    };
-    let policy = here.map_or(&theirs, |here| &here.policy);
-    let idle_timeout = here.map_or(Duration::ZERO, |here| here.fabric.settings.idle_timeout);
-    check_name("--call", tool, policy)?;
+    check_name("--call", tool, &config.policy)?;
     let mut arguments = parsed(tool, words)?;
     if tool == RUN && is_given(&arguments, WAIT) {
         // The run would end with this process.
@@ -78,7 +72,7 @@ pub(crate) fn run(
             "--call waits until the run ends; leave {WAIT} out"
         )));
     }
-    if tool == RUN && !policy.patterns_only {
+    if tool == RUN && !config.policy.patterns_only {
         // With `max_chars`, the result is shown only at the end, after it was cut.
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
@@ -109,11 +103,17 @@ pub(crate) fn run(
     }
     let screen = Arc::new(Screen {
         // From a run elsewhere, text may come all the same.
-        text_wanted: !json && arguments.get("stream") != Some(&Value::from(false)),
-        idle_timeout,
+        text_wanted: !config.json && arguments.get("stream") != Some(&Value::from(false)),
+        idle_timeout: config.fabric.idle_timeout,
         ..Screen::default()
     });
-    cancel_on_signal(&screen);
+    // From here on, the first Ctrl-C cancels the call, and the second ends the process.
+    let mut signals = signals::install(false);
+    let other = screen.clone();
+    spawn("signals", "the first Ctrl-C does nothing", move || {
+        let code = signals.wait().exit_code();
+        other.stopped.store(code, Ordering::Release);
+    });
     let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     match target {
@@ -121,7 +121,7 @@ pub(crate) fn run(
         CallTarget::There(settings) => call_there(settings, request, &screen)?,
     }
     let answer = std::mem::take(&mut lock(&screen.state).answer);
-    let failure = screen.finish(&answer, json, here.and_then(|here| here.run_note));
+    let failure = screen.finish(&answer, config);
     if let Some(error) = lock(&screen.state).lost.take() {
         return ExitReason::unwritable(error);
     }
@@ -422,16 +422,6 @@ fn cell(value: &Value) -> String {
     Vec::from_iter(text.split_whitespace()).join(" ")
 }
 
-/// From here on, the first Ctrl-C cancels the call, and the second ends the process.
-fn cancel_on_signal(screen: &Arc<Screen>) {
-    let mut signals = signals::install(false);
-    let screen = screen.clone();
-    spawn("signals", "the first Ctrl-C does nothing", move || {
-        let code = signals.wait().exit_code();
-        screen.stopped.store(code, Ordering::Release);
-    });
-}
-
 /// Sends `request` to the server in this process. `screen` has the answer then.
 fn call_here(server: &Arc<Server>, request: &Value, screen: &Arc<Screen>) {
     let session = Session::of(Revision::NEWEST_LEGACY);
@@ -577,7 +567,7 @@ impl Screen {
     }
 
     /// Prints the end of a call. Returns why it failed, if it did.
-    fn finish(&self, answer: &Value, json: bool, note: Option<&str>) -> Option<String> {
+    fn finish(&self, answer: &Value, config: &Config) -> Option<String> {
         let mut state = lock(&self.state);
         tell(&mut state);
         // What came is printed already.
@@ -589,7 +579,7 @@ impl Screen {
         let refused = answer["error"]["message"].as_str();
         let texts: Vec<&str> = refused.into_iter().chain(texts).collect();
         let (&first, rest) = texts.split_first().unwrap_or((&"", &[]));
-        if json {
+        if config.json {
             let shown = match &result["structuredContent"] {
                 _ if !good => failure(answer, rest),
                 // A server with --plain-results gives the text alone.
@@ -618,7 +608,8 @@ impl Screen {
         }
         if state.lost.is_none() {
             // The note was printed before the output.
-            let warnings = rest.iter().filter(|text| Some(**text) != note);
+            let is_note = |text: &str| config.demo && text == NOTE;
+            let warnings = rest.iter().filter(|text| !is_note(text));
             warnings.for_each(|text| say(text));
         }
         None
