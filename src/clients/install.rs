@@ -110,8 +110,26 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     if asks && !agreed()? {
         return Ok(false);
     }
-    let written = write(&found, &document, new, &backups, [&entry, &after], &is_ours);
-    let (done, backup) = written.map_err(about)?;
+    // What is not shown is secret.
+    let backup = found.replace(new, entry != after).map_err(about)?;
+    // The new backup has everything that these have, except somebody else's entry. What was there before our entry stays
+    // until that is removed.
+    let is_update = own.is_some() && entry.is_some();
+    let is_same = |(_, old): &&(_, String)| {
+        let old = document.like(old).ok();
+        let old = old.filter(|old| old.rest == document.rest);
+        old.is_some_and(|old| old.own.map_or(!is_update, |own| is_ours(&own)))
+    };
+    for (old, _) in backups.iter().filter(is_same) {
+        let _ = std::fs::remove_file(old);
+    }
+    let backup = backup.map_or(String::new(), |backup| {
+        let shown = backup.display().to_string();
+        // As people write it on Windows.
+        let shown = shown.replace(r"\\?\UNC\", r"\\").replace(r"\\?\", "");
+        format!("Backup:  {shown}\n")
+    });
+    let done = new.map_or("Removed", |_| "Written");
     say(&format!("{done}: {shown_path}\n{backup}{next}"))?;
     Ok(true)
 }
@@ -139,42 +157,6 @@ fn without<'a>(
     let stays = found.is_link || !is_before("") || olds.clone().any(is_older);
     let old = olds.find(|old| is_before(old));
     old.or_else(|| stays.then_some(new))
-}
-
-/// Writes a client's new text, with this entry, which people see as `shown`; `None` removes the file. Returns what was
-/// done, and what to say about the backup.
-///
-/// # Errors
-/// Why that failed; the file is unchanged.
-fn write(
-    found: &ClientFile,
-    document: &Document<'_>,
-    new: Option<&str>,
-    backups: &[(PathBuf, String)],
-    [entry, shown]: [&Option<Value>; 2],
-    is_ours: &dyn Fn(&Value) -> bool,
-) -> Result<(&'static str, String), String> {
-    // What is not shown is secret.
-    let backup = found.replace(new, entry != shown)?;
-    // The new backup has everything that these have, except somebody else's entry. What was there before our entry stays
-    // until that is removed.
-    let is_update = document.own.is_some() && entry.is_some();
-    let is_same = |(_, old): &&(_, String)| {
-        let old = document.like(old).ok();
-        let old = old.filter(|old| old.rest == document.rest);
-        old.is_some_and(|old| old.own.map_or(!is_update, |own| is_ours(&own)))
-    };
-    for (old, _) in backups.iter().filter(is_same) {
-        let _ = std::fs::remove_file(old);
-    }
-    let backup = backup.map(|backup| {
-        let shown = backup.display().to_string();
-        // As people write it on Windows.
-        let shown = shown.replace(r"\\?\UNC\", r"\\").replace(r"\\?\", "");
-        format!("Backup:  {shown}\n")
-    });
-    let done = new.map_or("Removed", |_| "Written");
-    Ok((done, backup.unwrap_or_default()))
 }
 
 impl Installation {
