@@ -6,7 +6,6 @@
 
 mod folders;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -115,11 +114,8 @@ fn not_found(name: &str) -> Error {
 
 /// Puts in the input, and the `variables` that were `asked` for.
 fn render(name: &str, text: &str, asked: &Value, input: &str) -> Result<String, Error> {
-    let given = asked["variables"].as_object().into_iter().flatten();
-    let mut texts = BTreeMap::new();
-    texts
-        .extend(given.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))));
-    template::rendered(name, text, &texts, input)
+    let given = serde_json::from_value(asked["variables"].clone());
+    template::rendered(name, text, &given.unwrap_or_default(), input)
 }
 
 /// What the demo has.
