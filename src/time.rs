@@ -128,9 +128,8 @@ fn date(day: u64) -> (u64, u64, u64) {
     // From March on, five months have 153 days.
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
-    let is_next_year = month >= 10;
-    let month = if is_next_year { month - 9 } else { month + 3 };
-    (400 * era + year + u64::from(is_next_year), month, day)
+    // The last two are in the next year.
+    (400 * era + year + month / 10, (month + 2) % 12 + 1, day)
 }
 
 #[cfg(test)]
