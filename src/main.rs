@@ -68,7 +68,7 @@ use fabric::{Catalog, Client, HELPER, Process};
 use http::HttpServer;
 use log::Level;
 use logging::Line;
-use os::signals::Signal;
+use os::signals::{Signal, Signals};
 use os::{files, heap, service, signals};
 use runs::{Folder, Runs};
 use server::Server;
@@ -490,16 +490,14 @@ fn leave() {
     exit(0)
 }
 
-/// Reads stdin to its end. Another thread does `begin`, and on a signal `end`, which gets its name; then the process ends.
+/// Reads stdin to its end. Another thread does `other`, which waits for a signal; then the process ends.
 fn serve_stdin(
     serve: impl FnOnce(StdinLock<'_>) -> io::Result<()>,
-    begin: impl FnOnce() + Send + 'static,
-    end: impl FnOnce(&str) + Send + 'static,
+    other: impl FnOnce(Signals) + Send + 'static,
 ) -> Result<(), ExitReason> {
-    let mut signals = signals::install(false);
+    let signals = signals::install(false);
     spawn("signals", "signals are not handled", move || {
-        begin();
-        end(signals.wait().name());
+        other(signals);
         leave();
     });
     let served = serve(io::stdin().lock());
@@ -509,17 +507,16 @@ fn serve_stdin(
 fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), leave));
     let (other, limit) = (stdio.clone(), config.http.drain_timeout);
-    let begin = move || {
+    let work = move |mut signals: Signals| {
         // Clients start this program and send requests at once: each additional thread delays the first answer.
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
         check::log_connection(&server);
-    };
-    let end = move |signal: &str| {
+        let signal = signals.wait().name();
         log::info!("{signal}: letting runs finish");
         other.stop(limit);
     };
-    serve_stdin(|input| stdio.serve(input), begin, end)
+    serve_stdin(|input| stdio.serve(input), work)
 }
 
 /// Passes messages on to another server.
@@ -536,11 +533,12 @@ fn relay(at: &Connect, config: &Config) -> Result<(), ExitReason> {
     let relay = Relay::new(at, client).map_err(ExitReason::usage)?;
     logging::start(config.log_level, config.log_json);
     let other = relay.clone();
-    let end = move |signal: &str| {
+    let work = move |mut signals: Signals| {
+        let signal = signals.wait().name();
         log::info!("{signal}: ending");
         other.leave();
     };
-    serve_stdin(|input| relay.serve(input), || {}, end)
+    serve_stdin(|input| relay.serve(input), work)
 }
 
 /// Access control over HTTP, from `config`.
