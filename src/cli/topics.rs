@@ -1,5 +1,6 @@
 //! The topics of `--help TOPIC` and the man page: the files in `topics`, with values from the code in their holes.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use super::flags::{FABRIC, FLAGS, HTTP, RUNS, SERVER};
@@ -119,10 +120,8 @@ pub(super) fn problem(code: &str) -> Vec<(String, String)> {
 pub(crate) fn codes() -> Vec<&'static str> {
     let causes = Cause::ALL.iter().map(|cause| cause.code());
     let kinds = Kind::ALL.iter().map(|kind| kind.name());
-    let mut codes = Vec::from_iter(causes.chain(kinds).filter(|code| !code.is_empty()));
-    codes.sort_unstable();
-    codes.dedup();
-    codes
+    let codes = causes.chain(kinds).filter(|code| !code.is_empty());
+    Vec::from_iter(codes.collect::<BTreeSet<_>>())
 }
 
 /// A text whose holes differ each time.
