@@ -35,11 +35,9 @@ pub(crate) fn raise_limit() -> Option<usize> {
             && getrlimit(LIMIT.0, &mut limits) == 0
         {
             let raised = [limits[1].min(LIMIT.1).max(limits[0]), limits[1]];
-            let soft = match setrlimit(LIMIT.0, &raised) {
-                0 => raised[0],
-                _ => limits[0],
-            };
-            return usize::try_from(soft).ok();
+            setrlimit(LIMIT.0, &raised);
+            getrlimit(LIMIT.0, &mut limits);
+            return usize::try_from(limits[0]).ok();
         }
     }
     None
