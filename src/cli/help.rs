@@ -87,11 +87,8 @@ pub(crate) fn variables() -> String {
 
 /// How a flag is written, and what it does.
 fn entry(flag: &Flag) -> (String, String) {
-    let mut term = flag.dashed().join(", ");
-    if flag.takes_value() {
-        term.push(' ');
-    }
-    term.push_str(flag.placeholder);
+    let space = if flag.takes_value() { " " } else { "" };
+    let mut term = flag.dashed().join(", ") + space + flag.placeholder;
     if let Some(variable) = flag.env() {
         term.push_str(&format!(" [{variable}]"));
     }
