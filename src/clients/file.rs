@@ -60,9 +60,8 @@ fn read(path: &Path) -> Result<(String, Metadata), String> {
 impl ClientFile {
     /// Its backups and their texts.
     pub(super) fn backups(&self) -> Vec<(PathBuf, String)> {
-        let paths = (1..=MAX_BACKUPS).map(|number| backup(&self.path, number));
         let with_text = |path: PathBuf| Some((path.clone(), read(&path).ok()?.0));
-        paths.filter_map(with_text).collect()
+        backups(&self.path).filter_map(with_text).collect()
     }
 
     /// Writes `text` to the file, or creates it; removes it without one. A file that others could read is private from then
@@ -116,17 +115,15 @@ impl ClientFile {
 
 /// Writes a backup beside a file. It has another extension: some clients read every file of a folder.
 fn back_up(file: &Path, text: &str, old: &Metadata) -> io::Result<PathBuf> {
-    let mut paths = (1..=MAX_BACKUPS).map(|number| backup(file, number));
-    let free = paths.find(|path| fs::symlink_metadata(path).is_err());
+    let free = backups(file).find(|path| fs::symlink_metadata(path).is_err());
     let backup = free.ok_or_else(|| io::Error::other("there are too many already"))?;
     create_private(&backup, text, |new| take_after(new, old, PRIVATE)).map(|()| backup)
 }
 
-fn backup(file: &Path, number: u32) -> PathBuf {
-    match number {
-        1 => beside(file, ".backup"),
-        _ => beside(file, &format!(".backup-{number}")),
-    }
+/// The paths that its backups may have, in this order.
+fn backups(file: &Path) -> impl Iterator<Item = PathBuf> {
+    let others = (2..=MAX_BACKUPS).map(|number| beside(file, &format!(".backup-{number}")));
+    std::iter::once(beside(file, ".backup")).chain(others)
 }
 
 fn beside(file: &Path, more: &str) -> PathBuf {
