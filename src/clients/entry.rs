@@ -44,9 +44,9 @@ impl McpClient {
         let holes = [
             ("@TIMEOUT@", &*self.limit.to_string()),
             ("@PROGRAM@", &quoted(program)),
-            ("@ARGS@", &list(args)),
+            ("@ARGS@", &layout::text(&json!(args), None, "")),
             ("@URL@", url),
-            ("@SECRETS@", &list(&secrets)),
+            ("@SECRETS@", &layout::text(&json!(secrets), None, "")),
             ("@AUTHORIZATION@", &self.authorization()),
         ];
         let text = kept(text, &marks);
@@ -170,10 +170,6 @@ impl McpClient {
 fn forwarded(env: &[Variable]) -> Vec<String> {
     let secrets = env.iter().filter(|(_, value)| value.is_none());
     secrets.map(|(name, _)| name.clone()).collect()
-}
-
-fn list(items: &[String]) -> String {
-    layout::text(&Value::from(items), None, "")
 }
 
 /// Quotes a word for a POSIX shell or for Windows.

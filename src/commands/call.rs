@@ -161,6 +161,8 @@ fn is_given(arguments: &Map<String, Value>, name: &str) -> bool {
 /// is a query, where that is all that a tool needs.
 fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason> {
     let (mut arguments, mut query) = (Map::new(), Vec::new());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let is_key = |text: &str| !text.is_empty() && text.chars().all(is_plain);
     let twice =
         |key: &str| ExitReason::usage(format!("--call: {key} is given twice; leave one out"));
     for word in words {
@@ -203,11 +205,6 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
         return Err(twice("query"));
     }
     Ok(arguments)
-}
-
-fn is_key(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    !text.is_empty() && text.chars().all(is_plain)
 }
 
 /// Some shells pass single quotes on, others take double quotes away.
