@@ -45,11 +45,9 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
     }
     config.kept.is_history = settings.has("history");
     // A call waits for the end of its run if nobody could ask for that later.
-    let mut tools = config.policy.tools.iter().peekable();
-    if tools.peek().is_some()
-        && !tools.any(|tool| tool == "fabric_get_run")
-        && !settings.is_given("answer-within")
-    {
+    let tools = &config.policy.tools;
+    let is_offered = tools.is_empty() || tools.iter().any(|tool| tool == "fabric_get_run");
+    if !is_offered && !settings.is_given("answer-within") {
         config.kept.answer_within = Duration::ZERO;
     }
     let has_folders = !config.patterns_dirs.is_empty();
