@@ -230,13 +230,12 @@ fn signed(text: &str, origin: &str) -> String {
 
 /// Whether this program wrote the file, and nobody has changed it since.
 fn is_ours(file: &str) -> bool {
-    let parts = file.split_once(END).and_then(|(front, body)| {
+    let is_own = file.split_once(END).and_then(|(front, body)| {
         let (front, digest) = front.rsplit_once(DIGEST)?;
-        Some((front, digest.strip_suffix('"')?, body))
+        let own = sha256_hex(format!("{front}{END}{body}").as_bytes());
+        Some(digest.strip_suffix('"')? == own)
     });
-    parts.is_some_and(|(front, digest, body)| {
-        sha256_hex(format!("{front}{END}{body}").as_bytes()) == digest
-    })
+    is_own == Some(true)
 }
 
 #[cfg(test)]
