@@ -16,11 +16,9 @@ pub(crate) fn number() -> u128 {
     static DEVICE: LazyLock<Option<File>> =
         LazyLock::new(|| File::open("/dev/urandom").ok().filter(|_| cfg!(unix)));
     let mut bytes = [0; 16];
-    let read = DEVICE.as_ref().map(|mut file| file.read_exact(&mut bytes));
-    match read {
-        Some(Ok(())) => u128::from_ne_bytes(bytes),
-        _ => hashed(),
-    }
+    let device = DEVICE.as_ref();
+    let read = device.and_then(|mut file| file.read_exact(&mut bytes).ok());
+    read.map_or_else(hashed, |()| u128::from_ne_bytes(bytes))
 }
 
 /// [`number`] as 32 lower-case hex digits.
