@@ -371,7 +371,7 @@ impl LogEntry {
     fn write(&self, to: &dyn Log) {
         // As sd-daemon(3) has it.
         let priority = match self.level {
-            _ if !journald_reads_stderr() => "",
+            _ if !*JOURNALD_READS => "",
             Level::Error => "<3>",
             Level::Warn => "<4>",
             Level::Info => "<6>",
@@ -418,19 +418,16 @@ impl LogEntry {
 
 /// Whether journald reads stderr. `JOURNAL_STREAM` has the device and inode of its socket, but is inherited by programs that
 /// write elsewhere.
-fn journald_reads_stderr() -> bool {
-    static READS: OnceLock<bool> = OnceLock::new();
-    *READS.get_or_init(|| {
-        #[cfg(unix)]
-        if let Ok(stream) = std::env::var("JOURNAL_STREAM")
-            && let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned()
-            && let Ok(found) = File::from(stderr).metadata()
-        {
-            return stream == format!("{}:{}", found.dev(), found.ino());
-        }
-        false
-    })
-}
+static JOURNALD_READS: LazyLock<bool> = LazyLock::new(|| {
+    #[cfg(unix)]
+    if let Ok(stream) = std::env::var("JOURNAL_STREAM")
+        && let Ok(stderr) = io::stderr().as_fd().try_clone_to_owned()
+        && let Ok(found) = File::from(stderr).metadata()
+    {
+        return stream == format!("{}:{}", found.dev(), found.ino());
+    }
+    false
+});
 
 #[cfg(test)]
 mod tests {

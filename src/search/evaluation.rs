@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::patterns::rows;
+use super::patterns::ROWS;
 use super::{Index, purpose};
 
 /// The lines of a file of tasks, in columns.
@@ -19,7 +19,7 @@ fn lines(file: &str) -> Vec<Vec<String>> {
 
 /// An index over Fabric's patterns, and others.
 fn index(others: &[(&str, String)]) -> Index {
-    let known = rows().keys().map(|name| (*name, String::new()));
+    let known = ROWS.keys().map(|name| (*name, String::new()));
     let mut all: Vec<(&str, String)> = known.chain(others.iter().cloned()).collect();
     all.sort();
     Index::build(all)
@@ -140,11 +140,11 @@ fn peoples_own_patterns_are_found_by_their_text() {
 
 #[test]
 fn the_table_has_a_sentence_and_requests_for_each_pattern() {
-    assert_eq!(rows().len(), 255);
-    let mut sentences: Vec<&str> = rows().values().map(|row| row.sentence).collect();
+    assert_eq!(ROWS.len(), 255);
+    let mut sentences: Vec<&str> = ROWS.values().map(|row| row.sentence).collect();
     sentences.sort_unstable();
     assert!(sentences.windows(2).all(|two| two[0] != two[1]));
-    for (name, row) in rows() {
+    for (name, row) in &*ROWS {
         let requests: Vec<&str> = row.requests.split("; ").collect();
         let is_so = (20..=140).contains(&row.sentence.len()) && row.sentence.ends_with('.');
         assert!(is_so, "{name}: {}", row.sentence);
@@ -172,9 +172,9 @@ fn a_folder_of_patterns_is_compared_with_the_table() {
     let names: Vec<String> = names.collect();
     let new: Vec<&String> = names
         .iter()
-        .filter(|name| !rows().contains_key(name.as_str()))
+        .filter(|name| !ROWS.contains_key(name.as_str()))
         .collect();
-    let gone: Vec<&&str> = rows()
+    let gone: Vec<&&str> = ROWS
         .keys()
         .filter(|name| !names.iter().any(|other| other == **name))
         .collect();
@@ -190,7 +190,7 @@ fn purposes_need_no_index() {
     let own = "# IDENTITY\n\nYou are a cook. You extract the ingredients of a dish.\n";
     let found = purpose("my_dish", own);
     assert_eq!(found, "Extract the ingredients of a dish.");
-    assert_eq!(purpose("summarize", own), rows()["summarize"].sentence);
+    assert_eq!(purpose("summarize", own), ROWS["summarize"].sentence);
 }
 
 #[test]

@@ -10,9 +10,9 @@
 
 use std::collections::HashMap;
 
-use super::language::Language;
+use super::language::LANGUAGE;
 use super::own::{headings, sentence};
-use super::patterns::rows;
+use super::patterns::known;
 use super::query::{ParsedQuery, Word, needs, refer};
 use super::similar::humanised;
 use super::stem::stem;
@@ -121,7 +121,7 @@ struct Postings {
 
 /// What the pattern of this name and text does, in one sentence of at most 140 characters.
 pub(crate) fn purpose(name: &str, text: &str) -> String {
-    match rows().get(name) {
+    match known(name) {
         Some(row) => row.sentence.to_owned(),
         None => sentence(name, prefix(text, MOST_TEXT)),
     }
@@ -140,7 +140,7 @@ impl Index {
             index.names.insert(spaced(&name), at);
             index.add(NAME, &humanised(&name));
             index.add(SENTENCE, &purpose(&name, text));
-            let row = rows().get(&*name);
+            let row = known(&name);
             let requests = row.map_or_else(|| headings(text), |row| row.requests.to_owned());
             let requests = requests.split("; ");
             requests.for_each(|text| index.add(REQUEST, text));
@@ -156,7 +156,7 @@ impl Index {
 
     /// Adds a text of the next pattern, whose words have this strength, less in a name of several.
     fn add(&mut self, usual: f32, text: &str) {
-        let language = Language::table();
+        let language = &*LANGUAGE;
         let (pattern, at) = (self.patterns.len() as u16, self.texts.len() as u32);
         let mut said = words(text);
         let says_something = |word: &String| !language.ignored.contains(word.as_str());
@@ -232,7 +232,7 @@ impl Index {
             }
         }
         for (word, term) in &self.terms {
-            if let Some(weight) = Language::table().weights.get(word) {
+            if let Some(weight) = LANGUAGE.weights.get(word) {
                 self.postings[*term as usize].weight = *weight;
             }
         }
@@ -366,7 +366,7 @@ impl Index {
             terms.map(|term| (*term, share)).collect()
         };
         let (own, concept) = word.stems.split_at(word.stems.len().min(1));
-        let is_verb = |stem: &String| Language::table().verbs.contains(stem);
+        let is_verb = |stem: &String| LANGUAGE.verbs.contains(stem);
         let of_verb = |stems: &[String], share| match stems.iter().any(is_verb) {
             true => share,
             false => 1.0,

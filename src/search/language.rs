@@ -7,7 +7,7 @@
 //! without a concept are words that say little or, with weight 0, nothing. A foreign word in several lines may mean each.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use super::stem::stem;
 use super::words::is_unspaced;
@@ -19,6 +19,9 @@ const TABLE: &str = include_str!("languages.tsv");
 const PREFIX: usize = 4;
 /// Most characters of a word in a script without spaces.
 const UNSPACED: usize = 4;
+
+/// The table, parsed on first use.
+pub(crate) static LANGUAGE: LazyLock<Language> = LazyLock::new(Language::parse);
 
 /// The table.
 #[derive(Default)]
@@ -38,12 +41,6 @@ pub(crate) struct Language {
 }
 
 impl Language {
-    /// The table, parsed on first use.
-    pub(crate) fn table() -> &'static Language {
-        static TABLE_PARSED: OnceLock<Language> = OnceLock::new();
-        TABLE_PARSED.get_or_init(Language::parse)
-    }
-
     fn parse() -> Language {
         let mut language = Language::default();
         for line in TABLE.lines().skip(1) {

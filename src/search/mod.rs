@@ -16,7 +16,7 @@ mod stem;
 mod words;
 
 pub(crate) use index::{Index, purpose};
-pub(crate) use language::Language;
+pub(crate) use language::LANGUAGE;
 pub(crate) use patterns::known;
 pub(crate) use similar::{humanised, skill_names};
 pub(crate) use words::{is_unspaced, plain_letters};

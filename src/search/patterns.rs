@@ -3,7 +3,7 @@
 //! A line is a name, one sentence, requests separated by `; `, and `no input` if it makes something without any.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 const TABLE: &str = include_str!("patterns.tsv");
 
@@ -18,10 +18,8 @@ pub(crate) struct Row {
 }
 
 /// All rows, by name.
-pub(super) fn rows() -> &'static HashMap<&'static str, Row> {
-    static ROWS: OnceLock<HashMap<&str, Row>> = OnceLock::new();
-    ROWS.get_or_init(|| TABLE.lines().filter_map(parse).collect())
-}
+pub(super) static ROWS: LazyLock<HashMap<&str, Row>> =
+    LazyLock::new(|| TABLE.lines().filter_map(parse).collect());
 
 fn parse(line: &'static str) -> Option<(&'static str, Row)> {
     let (name, rest) = line.split_once('\t')?;
@@ -37,5 +35,5 @@ fn parse(line: &'static str) -> Option<(&'static str, Row)> {
 
 /// One of Fabric's own patterns.
 pub(crate) fn known(name: &str) -> Option<&'static Row> {
-    rows().get(name)
+    ROWS.get(name)
 }

@@ -1,6 +1,6 @@
 //! What a query asks for: its words without those that only frame a request.
 
-use super::language::Language;
+use super::language::{LANGUAGE, Language};
 use super::similar::without_camel_case;
 use super::stem::stem;
 use super::words::{is_unspaced, plain_letters, runs, words};
@@ -57,13 +57,13 @@ impl Word {
         if self.text.starts_with(is_unspaced) {
             return Some(PAIR_WEIGHT);
         }
-        Language::table().weights.get(self.stems.first()?).copied()
+        LANGUAGE.weights.get(self.stems.first()?).copied()
     }
 }
 
 impl ParsedQuery {
     pub(super) fn parse(query: &str) -> ParsedQuery {
-        let language = Language::table();
+        let language = &*LANGUAGE;
         let mut said = words(query);
         said.truncate(MOST_WORDS);
         let is_foreign = language.is_foreign(&said);
@@ -191,7 +191,7 @@ pub(super) fn refer(needs: &mut [String]) -> bool {
 
 /// Whether it asks which pattern to use, in any language.
 fn asks_which(runs: &[&str]) -> bool {
-    let meant = runs.iter().flat_map(|run| Language::table().foreign(run));
+    let meant = runs.iter().flat_map(|run| LANGUAGE.foreign(run));
     let own = runs.iter().map(|run| run.to_string());
     let said: Vec<String> = own.chain(meant.flatten()).collect();
     let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));

@@ -4,7 +4,7 @@
 //! ones.
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 /// Forms that no rule finds, and words that only seem to have an ending: each line's words have the first one as stem.
 const IRREGULAR: &str = include_str!("irregular.txt");
@@ -22,8 +22,8 @@ const ENDINGS: [(usize, &str); 2] = [
 
 /// The stem of a lower-case word; words in other scripts are unchanged.
 pub(super) fn stem(word: &str) -> String {
-    if let Some(stem) = irregular(word) {
-        return stem.to_owned();
+    if let Some(stem) = STEMS.get(word) {
+        return stem.to_string();
     }
     if word.len() < 4 || !word.bytes().all(|b| b.is_ascii_lowercase()) {
         return word.to_owned();
@@ -41,17 +41,14 @@ pub(super) fn stem(word: &str) -> String {
     stem
 }
 
-fn irregular(word: &str) -> Option<&'static str> {
-    static STEMS: OnceLock<HashMap<&str, &str>> = OnceLock::new();
-    let stems = STEMS.get_or_init(|| {
-        let forms = |line: &'static str| {
-            let stem = line.split(' ').next().unwrap_or_default();
-            line.split(' ').map(move |word| (word, stem))
-        };
-        IRREGULAR.lines().flat_map(forms).collect()
-    });
-    stems.get(word).copied()
-}
+/// The stems of these words.
+static STEMS: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
+    let forms = |line: &'static str| {
+        let stem = line.split(' ').next().unwrap_or_default();
+        line.split(' ').map(move |word| (word, stem))
+    };
+    IRREGULAR.lines().flat_map(forms).collect()
+});
 
 fn singular(word: &mut String) {
     let ends = |endings: &[&str]| endings.iter().any(|ending| word.ends_with(ending));

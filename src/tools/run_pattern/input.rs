@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::{RunId, RunState};
-use crate::search::{Language, is_unspaced, plain_letters};
+use crate::search::{LANGUAGE, is_unspaced, plain_letters};
 use crate::text::is_misspelled;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
@@ -300,8 +300,8 @@ fn lists(word: &str) -> Vec<&'static str> {
 
 /// Whether a word is none, or one of another language. Reading the table takes milliseconds.
 fn is_foreign(word: &str) -> bool {
-    let (table, word) = (Language::table(), word.trim_matches(is_mark));
-    word.is_empty() || table.foreign_ignored.contains(word) || !table.foreign(word).is_empty()
+    let word = word.trim_matches(is_mark);
+    word.is_empty() || LANGUAGE.foreign_ignored.contains(word) || !LANGUAGE.foreign(word).is_empty()
 }
 
 /// What a word that is in some lists names outside of the text.
