@@ -102,13 +102,13 @@ impl CallHead {
         let refused = self.refused.clone();
         let refused = refused.filter(|_| error.kind != Kind::Cancelled);
         let error = refused.unwrap_or(error);
-        tools::report(self, None, &Err(error.clone().into()), None);
         self.refuse(error.into())
     }
 
-    /// The answer of a call that was refused. A tool has logged that itself.
+    /// The answer of a call that was refused.
     fn refuse(&self, mut refusal: Refusal) -> Answer {
         let revision = self.request.revision;
+        tools::report(self, None, &Err(refusal.error.clone().into()), None);
         if self.tool.is_none() {
             metrics::failure(&refusal.error);
             let mut line = Line::default();

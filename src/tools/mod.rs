@@ -130,7 +130,6 @@ impl Prepared {
                     if context.peer.stopped() {
                         error = Error::cancelled();
                     }
-                    report(&context.head, None, &Err(error.clone().into()), None);
                     return Err(error.into());
                 }
                 end_call(done, begun, context, result);
