@@ -387,18 +387,16 @@ impl Error {
 
     /// An error in the words of its cause, with these values in the place of `{name}`.
     pub(crate) fn of(cause: Cause, values: &[(&str, &str)]) -> Error {
-        let filled = |template: &str| {
-            values
-                .iter()
-                .fold(template.to_owned(), |text, (name, value)| {
-                    text.replace(&format!("{{{name}}}"), value)
-                })
-        };
-        let fix = filled(cause.fix());
+        let (mut what, mut fix) = (cause.what().to_owned(), cause.fix().to_owned());
+        for (name, value) in values {
+            let hole = format!("{{{name}}}");
+            what = what.replace(&hole, value);
+            fix = fix.replace(&hole, value);
+        }
         Error {
             fix: fix.len(),
             cause: Some(cause),
-            ..Error::new(cause.row().0, format!("{} {fix}", filled(cause.what())))
+            ..Error::new(cause.row().0, format!("{what} {fix}"))
         }
     }
 

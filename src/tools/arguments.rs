@@ -409,10 +409,9 @@ impl<'a> Arguments<'a> {
 
     /// Whether an argument, or something in it, was refused.
     pub(super) fn refuses(&self, name: &str) -> bool {
-        let about = |fault: &Error| fault.argument.clone().unwrap_or_default();
-        self.faults
-            .iter()
-            .any(|fault| about(fault).starts_with(name))
+        let is_about = |argument: &str| argument.starts_with(name);
+        let mut arguments = self.faults.iter().map(|fault| &fault.argument);
+        arguments.any(|argument| argument.as_deref().is_some_and(is_about))
     }
 
     /// Whether an argument that is accepted although it is not in the schema has anything in it.

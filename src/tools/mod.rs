@@ -259,9 +259,7 @@ pub(crate) fn report(
         .field("ok", result.is_ok());
     match result {
         Ok(outcome) => {
-            if let Some((unit, size)) = outcome.size {
-                line.field(unit, size);
-            }
+            line.field(outcome.size.0, outcome.size.1);
         }
         Err(failure) => log_failure(&mut line, failure),
     }

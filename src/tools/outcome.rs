@@ -36,7 +36,7 @@ pub(crate) struct Outcome {
     /// Whether the text is empty, so that the first warning is shown in its place.
     pub(crate) is_silent: bool,
     /// How large the result is, for the log: `rows` or `bytes`, and the number.
-    pub(crate) size: Option<(&'static str, usize)>,
+    pub(crate) size: (&'static str, usize),
     /// What the store keeps of a run. The result of the run is built from this.
     pub(crate) report: RunReport,
     /// The memory that its text takes.
@@ -51,14 +51,16 @@ impl Outcome {
 
     /// Sets how large the result is.
     pub(super) fn sized(self, unit: &'static str, size: usize) -> Outcome {
-        let size = Some((unit, size));
-        Outcome { size, ..self }
+        Outcome {
+            size: (unit, size),
+            ..self
+        }
     }
 
     /// A text, which is the member `name`.
     pub(super) fn text(name: &'static str, text: String) -> Outcome {
         Outcome {
-            size: Some(("bytes", text.len())),
+            size: ("bytes", text.len()),
             text: Some((name, text)),
             ..Outcome::default()
         }

@@ -100,21 +100,18 @@ impl Output {
     pub(super) fn relay(
         &mut self,
         format: &str,
-        text: &str,
+        mut text: &str,
         context: &Context,
     ) -> Result<(), Error> {
         self.bytes += text.len();
         context.content(format, text);
-        let appended = match context.run() {
-            Some(run) if self.is_result => run.append(text),
-            run => {
-                self.text.push_str(text);
-                // Only that text has arrived, not the text itself.
-                let told = run.map_or(Ok(()), |run| run.append(""));
-                context.hold(text.len())?;
-                told
-            }
-        };
+        if !self.is_result {
+            self.text.push_str(text);
+            context.hold(text.len())?;
+            // The run is told only that text has arrived, not the text itself.
+            text = "";
+        }
+        let appended = context.run().map_or(Ok(()), |run| run.append(text));
         appended.map_err(|QuotaExceeded| no_room())
     }
 
@@ -168,7 +165,7 @@ impl Output {
                 warnings,
                 ..RunReport::default()
             },
-            size: Some(("bytes", self.bytes)),
+            size: ("bytes", self.bytes),
             ..Outcome::default()
         }
     }
