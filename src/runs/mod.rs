@@ -66,7 +66,7 @@ use ledger::Asked;
 use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
-const PIECE: usize = 16 << 10;
+pub(crate) const PIECE: usize = 16 << 10;
 /// How often a caller that waits for a run looks whether to go on.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 

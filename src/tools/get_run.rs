@@ -9,7 +9,7 @@ use crate::access::Identity;
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error};
-use crate::runs::{Run, RunState, SLICE};
+use crate::runs::{PIECE, Run, RunState, SLICE};
 use crate::text::{counted, letters};
 use crate::{search, time};
 
@@ -36,9 +36,6 @@ const OLDER: &str = "Only the latest 50 runs are listed: query finds older ones 
 /// Characters of its output that a run is listed with, and that a query looks at.
 const EXCERPT: usize = 60;
 const SEARCHED: usize = 200;
-
-/// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
-const PIECE: usize = 16 << 10;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.string("run_id: The run.");
@@ -192,6 +189,7 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
         let left = wait.saturating_sub(begun.elapsed());
         let record = run.wait(seen, left.min(SLICE));
         if record.bytes > seen {
+            // Not all at once: many may follow one long run.
             let text = run.read(seen, PIECE);
             if text.is_empty() {
                 return Ok(());

@@ -143,19 +143,15 @@ impl Prepared {
     }
 
     /// If there are faults in the arguments, the work only looks up the names in them, if there are any.
-    fn looked_up(self, has_names: bool, arguments: &mut Arguments<'_>) -> Prepared {
+    fn looked_up(mut self, has_names: bool, arguments: &mut Arguments<'_>) -> Prepared {
         let is_safe = |(key, value): &(_, String)| *key != "pattern" || known(value).is_some();
-        match has_names.then(|| arguments.faults()) {
-            None | Some(Ok(())) => self,
-            Some(Err(error)) => Prepared {
-                // What is no pattern may be a text in the wrong place.
-                fields: Vec::from_iter(self.fields.into_iter().filter(is_safe)),
-                needs: Resource::Calls,
-                wait: None,
-                refused: Some(error),
-                ..self
-            },
+        if has_names && let Err(error) = arguments.faults() {
+            // What is no pattern may be a text in the wrong place.
+            self.fields.retain(is_safe);
+            self.needs = Resource::Calls;
+            self.refused = Some(error);
         }
+        self
     }
 }
 

@@ -50,11 +50,9 @@ impl Outcome {
     }
 
     /// Sets how large the result is.
-    pub(super) fn sized(self, unit: &'static str, size: usize) -> Outcome {
-        Outcome {
-            size: (unit, size),
-            ..self
-        }
+    pub(super) fn sized(mut self, unit: &'static str, size: usize) -> Outcome {
+        self.size = (unit, size);
+        self
     }
 
     /// A text, which is the member `name`.
@@ -67,11 +65,9 @@ impl Outcome {
     }
 
     /// Charges `account` for the members that follow, which may be long.
-    pub(super) fn charged(self, account: &Account) -> Outcome {
-        Outcome {
-            members: self.members.charged(account),
-            ..self
-        }
+    pub(super) fn charged(mut self, account: &Account) -> Outcome {
+        self.members = self.members.charged(account);
+        self
     }
 
     /// Adds a member.

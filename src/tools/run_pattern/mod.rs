@@ -157,7 +157,6 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         strip_thinking,
         max_chars,
         as_is,
-        warnings,
     };
     let patterns = run.patterns().map(|pattern| ("pattern", pattern));
     let mut models: Vec<_> = run.steps.iter().map(Chat::model_label).collect();
@@ -171,7 +170,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             false => Resource::Runs,
         },
         wait,
-        ..Prepared::new(move |context| run.run(input, from, context))
+        ..Prepared::new(move |context| run.run(input, from, warnings, context))
     }
     .looked_up(true, arguments))
 }

@@ -186,16 +186,6 @@ fn unknown(pattern: &Name, names: &Names, context: &Context) -> Error {
     not_found(pattern, names, &|name| context.backend.policy.allows(name))
 }
 
-/// Refuses a step whose pattern is not among the `names`.
-fn is_listed(step: usize, pattern: &Name, names: &Names, context: &Context) -> Result<(), Error> {
-    if names.contains(pattern.as_str()) {
-        return Ok(());
-    }
-    let (why, prefix) = (unknown(pattern, names, context), prefix_of(step));
-    let detail = format!("`{prefix}pattern_name`: {} Nothing was run.", why.detail);
-    Err(Error { detail, ..why })
-}
-
 /// Finds unknown patterns and missing variables of a chain, and a missing input.
 fn patterns(
     steps: &[Chat],
@@ -211,7 +201,10 @@ fn patterns(
     for (i, step) in steps.iter().enumerate().filter(is_named) {
         let (prefix, mut pattern) = (prefix_of(i), &step.pattern);
         let meant;
-        if let Err(unknown) = is_listed(i, pattern, &names, context) {
+        if !names.contains(pattern.as_str()) {
+            let mut unknown = unknown(pattern, &names, context);
+            let why = unknown.detail;
+            unknown.detail = format!("`{prefix}pattern_name`: {why} Nothing was run.");
             found.push(Err(unknown));
             // If only one pattern is similar, its variables are checked too, so that the next try is right.
             let [similar] = closest(pattern.as_str(), names.iter())[..] else {

@@ -45,20 +45,18 @@ pub(super) struct RunPattern {
     pub(super) max_chars: Option<usize>,
     /// The input is not checked: it is run or shown as it is.
     pub(super) as_is: bool,
-    /// Warnings about names and values that were taken to mean others.
-    pub(super) warnings: Vec<String>,
 }
 
 impl RunPattern {
     /// Runs the steps on the input, which is freed once it is sent; or shows the prompt of the first. Arguments that were
-    /// refused are only checked for all that is wrong with them.
+    /// refused are only checked for all that is wrong with them. The warnings are about those that were taken to mean others.
     pub(super) fn run(
         mut self,
         mut input: String,
         from: Option<InputSource>,
+        mut warnings: Vec<String>,
         context: &Arc<Context>,
     ) -> ToolResult {
-        let mut warnings = take(&mut self.warnings);
         for step in &mut self.steps {
             warnings.extend(take_pattern(&mut step.pattern, context)?);
         }
@@ -126,7 +124,7 @@ impl RunPattern {
     }
 
     /// The failure with its text for the log: without the parts that repeat the caller's or the model's text.
-    fn with_log(&self, failure: Failure) -> Failure {
+    fn with_log(&self, mut failure: Failure) -> Failure {
         let detail = &failure.error.detail;
         let texts = self.steps.iter().flat_map(|step| step.variables.values());
         let texts = texts.chain(&failure.partial).chain(&self.echo);
@@ -138,10 +136,8 @@ impl RunPattern {
             Kind::ApiError => "[...]".to_owned(),
             _ => detail.clone(),
         };
-        Failure {
-            logged: Some(logged.into()),
-            ..failure
-        }
+        failure.logged = Some(logged.into());
+        failure
     }
 
     /// Shows the prompt of the first step. Nothing is sent to a model. Not inlined: its values would be on the stack of
