@@ -26,10 +26,12 @@ pub(crate) const OK: &str = "ok";
 /// Every family, and `write_families`, which writes them. A new one is a line here, and where it is counted.
 macro_rules! families {
     ($($id:ident: $family:ty = $kind:literal, $name:literal, $labels:expr, $help:literal;)*) => {
-        $(#[doc = $help] pub(crate) static $id: $family = <$family>::new($kind, $name, $labels, $help);)*
+        $(#[doc = $help] pub(crate) static $id: $family = <$family>::new($name, $labels);)*
 
         fn write_families(out: &mut String) {
-            $($id.write(out);)*
+            $(out.push_str(concat!("# HELP fabric_mcp_", $name, " ", $help, "\n"));
+            out.push_str(concat!("# TYPE fabric_mcp_", $name, " ", $kind, "\n"));
+            $id.write(out);)*
         }
     };
 }
@@ -59,8 +61,6 @@ families! {
 /// Samples that differ in the values of their `N` labels.
 pub(crate) struct Family<T, const N: usize, V = AtomicU64> {
     name: &'static str,
-    kind: &'static str,
-    help: &'static str,
     labels: [&'static str; N],
     samples: RwLock<BTreeMap<[T; N], V>>,
 }
@@ -71,16 +71,9 @@ type Single = Family<&'static str, 0>;
 type Histogram = Family<&'static str, 1, Times>;
 
 impl<T, const N: usize, V> Family<T, N, V> {
-    const fn new(
-        kind: &'static str,
-        name: &'static str,
-        labels: [&'static str; N],
-        help: &'static str,
-    ) -> Self {
+    const fn new(name: &'static str, labels: [&'static str; N]) -> Self {
         Family {
             name,
-            kind,
-            help,
             labels,
             samples: RwLock::new(BTreeMap::new()),
         }
@@ -109,7 +102,6 @@ impl<T: Ord + Display, const N: usize> Family<T, N> {
     }
 
     fn write(&self, out: &mut String) {
-        write_head(out, self.name, self.kind, self.help);
         let samples = read(&self.samples);
         if N == 0 && samples.is_empty() {
             write_sample(out, self.name, &[], 0);
@@ -139,7 +131,6 @@ impl Histogram {
     }
 
     fn write(&self, out: &mut String) {
-        write_head(out, self.name, self.kind, self.help);
         for ([value], times) in &*read(&self.samples) {
             let label = (self.labels[0], *value);
             let mut count = 0;
@@ -181,14 +172,7 @@ pub(crate) fn text() -> String {
     out
 }
 
-/// Writes the `# HELP` and `# TYPE` of a family. Writing to a string cannot fail.
-fn write_head(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = write!(
-        out,
-        "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n"
-    );
-}
-
+/// Writes a sample; writing to a string cannot fail.
 fn write_sample(out: &mut String, name: &str, labels: &[(&str, &str)], value: impl Display) {
     let _ = write!(out, "fabric_mcp_{name}");
     let mut before = '{';
@@ -232,30 +216,27 @@ mod tests {
 
     #[test]
     fn samples_are_written_by_label() {
-        let single: Single = Family::new("gauge", "a", [], "A.");
-        let expected = "# HELP fabric_mcp_a A.\n# TYPE fabric_mcp_a gauge\nfabric_mcp_a 0\n";
-        assert_eq!(written(|out| single.write(out)), expected);
+        let single: Single = Family::new("a", []);
+        assert_eq!(written(|out| single.write(out)), "fabric_mcp_a 0\n");
         single.set([], 2);
         single.add([], 3);
-        assert!(written(|out| single.write(out)).ends_with("\nfabric_mcp_a 5\n"));
-        let family = Family::new("counter", "b_total", ["kind", "way"], "B.");
+        assert!(written(|out| single.write(out)).ends_with("fabric_mcp_a 5\n"));
+        let family = Family::new("b_total", ["kind", "way"]);
         family.add(["y", "out"], 1);
         family.add(["x", "in"], u64::MAX - 1);
         family.add(["x", "in"], 1);
-        let expected = "# HELP fabric_mcp_b_total B.\n# TYPE fabric_mcp_b_total counter\n\
-             fabric_mcp_b_total{kind=\"x\",way=\"in\"} 18446744073709551615\n\
+        let expected = "fabric_mcp_b_total{kind=\"x\",way=\"in\"} 18446744073709551615\n\
              fabric_mcp_b_total{kind=\"y\",way=\"out\"} 1\n";
         assert_eq!(written(|out| family.write(out)), expected);
     }
 
     #[test]
     fn a_histogram_is_cumulative() {
-        let times = Histogram::new("histogram", "t_seconds", ["tool"], "T.");
+        let times = Histogram::new("t_seconds", ["tool"]);
         times.observe(["x"], Duration::from_millis(500));
         times.observe(["x"], Duration::from_secs(3600));
         let text = written(|out| times.write(out));
         for line in [
-            "# TYPE fabric_mcp_t_seconds histogram",
             "fabric_mcp_t_seconds_bucket{tool=\"x\",le=\"0.1\"} 0",
             "fabric_mcp_t_seconds_bucket{tool=\"x\",le=\"0.5\"} 1",
             "fabric_mcp_t_seconds_bucket{tool=\"x\",le=\"1800\"} 1",

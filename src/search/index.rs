@@ -8,7 +8,7 @@
 //! for which the verb alone is a request ("summarize") comes before those that are also about something else
 //! ("summarize_paper"), unless that is asked for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::language::LANGUAGE;
 use super::own::{headings, sentence};
@@ -255,7 +255,6 @@ impl Index {
         let meant = needs.concat();
         let query = if meant.is_empty() { query } else { &meant };
         let request = ParsedQuery::parse(query);
-        let named = self.named(query);
         let mut scores = self.scores(&request.words);
         let no_task = scores.pop().unwrap_or_default();
         // What the words of two requests about one thing have in common is no request.
@@ -276,12 +275,11 @@ impl Index {
                 }
             }
         }
-        let mut ranked: Vec<(f32, &str)> = scores
-            .into_iter()
-            .zip(0..)
-            .map(|(score, at)| score + if named.contains(&at) { NAMED } else { 0.0 })
-            .zip(self.patterns.iter().map(String::as_str))
-            .collect();
+        for at in self.named(query) {
+            scores[usize::from(at)] += NAMED;
+        }
+        let names = self.patterns.iter().map(String::as_str);
+        let mut ranked: Vec<(f32, &str)> = scores.into_iter().zip(names).collect();
         ranked.retain(|(score, name)| {
             *score > 0.0 && (request.asks_which || *score >= NAMED || *name != SUGGESTS)
         });
@@ -386,7 +384,7 @@ impl Index {
     }
 
     /// The patterns that a query names: as a whole, or by a word with `_` or `-`.
-    fn named(&self, query: &str) -> Vec<u16> {
+    fn named(&self, query: &str) -> HashSet<u16> {
         let pieces = query.split(|c: char| c.is_whitespace() || ",;:\"'`()?!".contains(c));
         let pieces = pieces.filter(|piece| piece.contains(['_', '-']));
         let names = std::iter::once(query).chain(pieces.take(MOST_CORRECTED));

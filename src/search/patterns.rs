@@ -22,13 +22,12 @@ pub(super) static ROWS: LazyLock<HashMap<&str, Row>> =
     LazyLock::new(|| TABLE.lines().filter_map(parse).collect());
 
 fn parse(line: &'static str) -> Option<(&'static str, Row)> {
-    let (name, rest) = line.split_once('\t')?;
-    let (sentence, requests) = rest.split_once('\t')?;
-    let (requests, mark) = requests.split_once('\t').unwrap_or((requests, ""));
+    let mut columns = line.split('\t');
+    let name = columns.next()?;
     let row = Row {
-        sentence,
-        requests,
-        needs_no_input: !mark.is_empty(),
+        sentence: columns.next()?,
+        requests: columns.next()?,
+        needs_no_input: columns.next().is_some(),
     };
     Some((name, row))
 }

@@ -80,12 +80,10 @@ impl Call {
                 return head.fail(error);
             }
             let mut result = head.result().charged(context.account());
-            if let Err(refusal) = work(&context, &mut result) {
-                return head.refuse(refusal);
-            }
-            match result.is_cut() {
-                true => head.fail(no_room()),
-                false => result.end(),
+            match work(&context, &mut result) {
+                Err(refusal) => head.refuse(refusal),
+                Ok(()) if result.is_cut() => head.fail(no_room()),
+                Ok(()) => result.end(),
             }
         }));
         // The panic hook has logged where it was.
@@ -101,8 +99,7 @@ impl CallHead {
         // What is known to be wrong helps more, but nobody who has cancelled the call.
         let refused = self.refused.clone();
         let refused = refused.filter(|_| error.kind != Kind::Cancelled);
-        let error = refused.unwrap_or(error);
-        self.refuse(error.into())
+        self.refuse(refused.unwrap_or(error).into())
     }
 
     /// The answer of a call that was refused.
