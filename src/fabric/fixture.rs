@@ -115,7 +115,7 @@ impl Fixture {
     }
 
     pub(super) fn client(&self) -> Client {
-        quick(&settings(&self.url))
+        Client::new(&settings(&self.url)).unwrap()
     }
 }
 
@@ -131,13 +131,6 @@ pub(crate) fn settings(url: &str) -> config::Fabric {
         request_timeout: long,
         models_timeout: long,
     }
-}
-
-/// A client with short retry delays.
-pub(super) fn quick(settings: &config::Fabric) -> Client {
-    let mut client = Client::new(settings).unwrap();
-    client.retry_delays = [Duration::from_millis(2), Duration::from_millis(2)];
-    client
 }
 
 /// A complete 200 response with a JSON body.

@@ -5,6 +5,7 @@ use std::io::{self, Cursor, Read};
 use ureq::BodyReader;
 
 use super::{Attempt, SMALL_BODY, Waiting};
+use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Kind, Observer};
 
 /// Bodies are charged in pieces of this size.
@@ -30,9 +31,9 @@ impl FabricResponse<'_> {
         read.map_err(|e| self.call.failure(e.into(), true))
     }
 
-    /// The whole body, of at most `limit` bytes.
-    pub(in crate::fabric) fn into_bytes(mut self, limit: usize) -> Result<Vec<u8>, Error> {
-        let limit = limit as u64;
+    /// The whole body, of at most [`MAX_FABRIC_BODY`] bytes.
+    pub(in crate::fabric) fn into_bytes(mut self) -> Result<Vec<u8>, Error> {
+        let limit = MAX_FABRIC_BODY as u64;
         // Allocate for what arrives, not for the announced length.
         let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
         loop {

@@ -38,7 +38,7 @@ pub(crate) use interruptible::{Interruptible, watch};
 use plain::PlainConnector;
 
 use crate::agent::{self, KEY_HEADER, Lookups};
-use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
+use crate::config::{self, Secret};
 use crate::logging;
 use crate::text::is_placeholder;
 
@@ -64,7 +64,6 @@ const MAX_RETRY_AFTER: u64 = 24 * 3600;
 
 /// A client for one Fabric. Shared by all threads.
 pub(crate) struct Client {
-    key: Option<HeaderValue>,
     pooled: Agent,
     single_use: Agent,
     /// Its URL and timeouts.
@@ -78,14 +77,6 @@ pub(crate) struct Client {
     pub(super) on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The transcripts that are being fetched.
     pub(super) downloads: Downloads,
-    /// Delays before the retries of a GET.
-    pub(super) retry_delays: [Duration; 2],
-    /// See [`AFTER_ERROR`].
-    pub(super) after_error: Duration,
-    /// Largest JSON body, in bytes.
-    pub(super) max_body: usize,
-    /// Largest output of a run, in bytes.
-    pub(super) max_output: usize,
 }
 
 /// A Fabric within this process, without a model.
@@ -113,13 +104,9 @@ pub(super) enum Limit {
 impl Client {
     /// Creates the client without contacting Fabric. The error is one line that names the variable to fix.
     pub(crate) fn new(settings: &config::Fabric) -> Result<Client, String> {
-        let key = settings.api_key.as_ref().map(|key| {
-            let mut value = HeaderValue::from_str(key.expose())
-                .map_err(|_| "FABRIC_API_KEY has characters that cannot be sent in a header")?;
-            value.set_sensitive(true);
-            Ok::<_, String>(value)
-        });
-        let key = key.transpose()?;
+        let key = settings.api_key.as_ref().map_or("", Secret::expose);
+        HeaderValue::from_str(key)
+            .map_err(|_| "FABRIC_API_KEY has characters that cannot be sent in a header")?;
         let lookups = Lookups::new();
         let agent = |most_idle, input| {
             let url = format!("{}/", settings.url);
@@ -144,7 +131,6 @@ impl Client {
             })
         };
         Ok(Client {
-            key,
             pooled: agent(MAX_POOLED, BUFFER)?,
             single_use: agent(0, RUN_BUFFER)?,
             settings: settings.clone(),
@@ -153,10 +139,6 @@ impl Client {
             listed: Cached::new(PATIENCE),
             on_change: OnceLock::new(),
             downloads: Downloads::default(),
-            retry_delays: RETRY_DELAYS,
-            after_error: AFTER_ERROR,
-            max_body: MAX_FABRIC_BODY,
-            max_output: MAX_RUN_OUTPUT,
         })
     }
 
@@ -199,7 +181,7 @@ impl Client {
     /// Redacts the API key, which may not look like a key. Keys of up to 3 bytes stay: replacing them would garble the
     /// text.
     pub(super) fn without_key(&self, said: &str) -> String {
-        match self.settings.api_key.as_ref().map(config::Secret::expose) {
+        match self.settings.api_key.as_ref().map(Secret::expose) {
             Some(key) if key.len() > 3 => said.replace(key, "[key]"),
             _ => said.to_owned(),
         }
@@ -214,36 +196,27 @@ impl Client {
         }
     }
 
-    /// Where a request goes. A Fabric of our own is started if need be, but not for a poll. A poll does not keep it
-    /// running either.
-    fn target(&self, wait: &Observer) -> Result<FabricAddress, Error> {
+    /// The Fabric of our own, if requests go to one. It is started if need be, but not for a poll.
+    fn own(&self, wait: &Observer) -> Result<Option<Arc<Running>>, Error> {
         let Some(process) = &self.process else {
-            return Ok(FabricAddress {
-                url: self.settings.url.clone(),
-                key: self.key.clone(),
-                _in_use: None,
-            });
+            return Ok(None);
         };
         let own = match wait.is_poll() {
-            true => process.running().ok_or_else(Error::cancelled)?,
-            false => process.ask(wait.as_ref())?,
+            true => process.running().ok_or_else(Error::cancelled),
+            false => process.ask(wait.as_ref()),
         };
-        Ok(FabricAddress {
-            url: own.url.clone(),
-            key: HeaderValue::from_str(&own.key).ok(),
-            _in_use: Some(own).filter(|_| !wait.is_poll()),
-        })
+        own.map(Some)
     }
 
-    /// The body of the answer to a `GET`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
-    /// and 502, 503 and 504 only.
+    /// The body of the answer to a `GET`. Retried twice within the total limit, on connection errors and 502, 503 and 504
+    /// only.
     pub(super) fn get(&self, request: &FabricRequest, wait: &Observer) -> Result<Vec<u8>, Error> {
         let mut deadline = None;
-        let mut delays = self.retry_delays.iter();
+        let mut delays = RETRY_DELAYS.iter();
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let target = self.target(wait)?;
+            let own = self.own(wait)?;
             // Starting Fabric has a limit of its own, so the time begins here.
             let deadline =
                 *deadline.get_or_insert_with(|| Instant::now() + self.time(request.limit).0);
@@ -255,8 +228,8 @@ impl Client {
                 begun: Instant::now(),
                 wait,
             };
-            let sent = call.send(target, None, left);
-            let read = sent.and_then(|response| response.into_bytes(self.max_body));
+            let sent = call.send(own, None, left);
+            let read = sent.and_then(FabricResponse::into_bytes);
             let may_pass = |error: &Error| error.cause.is_some_and(Cause::is_passing);
             let in_time = |delay: &&Duration| Instant::now() + **delay < deadline;
             match (read, delays.next().filter(in_time)) {
@@ -275,7 +248,7 @@ impl Client {
         wait: &'c Observer,
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting()?;
-        let target = self.target(wait)?;
+        let own = self.own(wait)?;
         let call = Attempt {
             client: self,
             request,
@@ -283,20 +256,12 @@ impl Client {
             begun: Instant::now(),
             wait,
         };
-        call.send(target, Some(json), self.time(request.limit).0)
+        call.send(own, Some(json), self.time(request.limit).0)
     }
 }
 
-/// Where a request goes, until its response is dropped.
-struct FabricAddress {
-    url: String,
-    key: Option<HeaderValue>,
-    /// The Fabric that was started for it, which is not ended before that.
-    _in_use: Option<Arc<Running>>,
-}
-
-/// What is held until a response is dropped.
-type Waiting = (WaitScope, FabricAddress);
+/// What is held until a response is dropped: the Fabric that was started for it is not ended before that.
+type Waiting = (WaitScope, Option<Arc<Running>>);
 
 /// One attempt of a request, for errors and the log.
 #[derive(Clone, Copy)]
@@ -310,51 +275,50 @@ struct Attempt<'c> {
 }
 
 impl<'c> Attempt<'c> {
-    /// Sends the request, with `json` as the body of a POST. The response if it is a 200 and not a web page.
+    /// Sends the request, to our `own` Fabric if there is one, with `json` as the body of a POST. The response if it is a
+    /// 200 and not a web page.
     fn send(
         self,
-        target: FabricAddress,
+        own: Option<Arc<Running>>,
         json: Option<Vec<u8>>,
         time: Duration,
     ) -> Result<FabricResponse<'c>, Error> {
-        let waiting = (watch(self.wait), target);
-        let sent = self.sent(&waiting.1, json, time);
-        self.checked(sent, waiting)
-            .inspect_err(|error| self.log(error.status, Some(error.kind)))
-    }
-
-    fn sent(
-        &self,
-        target: &FabricAddress,
-        json: Option<Vec<u8>>,
-        time: Duration,
-    ) -> Result<Response<Body>, ureq::Error> {
-        let client = self.client;
-        if let Some(fabric) = &client.built_in {
-            let json = json.unwrap_or_default();
-            return within_process(fabric.answer(self.request.method, &self.request.path, &json));
-        }
-        let url = format!("{}{}", target.url, self.request.path);
-        let mut request = Request::builder().method(self.request.method).uri(url);
-        let (mut agent, mut body) = (&client.pooled, SendBody::none());
-        if let Some(json) = json {
-            request = request
-                .header(header::CONTENT_TYPE, "application/json")
-                .header(header::CONTENT_LENGTH, json.len());
-            let (json, wait) = (Cursor::new(json), Arc::clone(self.wait));
-            agent = &client.single_use;
-            body = SendBody::from_owned_reader(Outgoing { json, wait });
-        }
-        if let Some(key) = &target.key {
+        let (client, settings, asked) = (self.client, &self.client.settings, self.request);
+        let key = settings.api_key.as_ref().map(Secret::expose);
+        let (url, key) = match &own {
+            Some(own) => (&own.url, Some(&*own.key)),
+            None => (&settings.url, key),
+        };
+        let mut request = Request::builder().method(asked.method);
+        request = request.uri(format!("{url}{}", asked.path));
+        if let Some(key) = key {
             request = request.header(KEY_HEADER, key);
         }
-        let idle = client.settings.idle_timeout;
-        let request = agent
-            .configure_request(request.body(body)?)
-            .timeout_global(Some(time))
-            .timeout_per_read((self.request.limit == Limit::Run).then_some(idle))
-            .build();
-        agent.run(request)
+        // A poll does not keep our own running.
+        let waiting = (watch(self.wait), own.filter(|_| !self.wait.is_poll()));
+        let sent = || {
+            if let Some(fabric) = &client.built_in {
+                let json = json.unwrap_or_default();
+                return within_process(fabric.answer(asked.method, &asked.path, &json));
+            }
+            let (mut agent, mut body) = (&client.pooled, SendBody::none());
+            if let Some(json) = json {
+                request = request
+                    .header(header::CONTENT_TYPE, "application/json")
+                    .header(header::CONTENT_LENGTH, json.len());
+                let (json, wait) = (Cursor::new(json), Arc::clone(self.wait));
+                agent = &client.single_use;
+                body = SendBody::from_owned_reader(Outgoing { json, wait });
+            }
+            let request = agent
+                .configure_request(request.body(body)?)
+                .timeout_global(Some(time))
+                .timeout_per_read((asked.limit == Limit::Run).then_some(settings.idle_timeout))
+                .build();
+            agent.run(request)
+        };
+        self.checked(sent(), waiting)
+            .inspect_err(|error| self.log(error.status, Some(error.kind)))
     }
 
     fn checked(
@@ -374,7 +338,7 @@ impl<'c> Attempt<'c> {
                 self.request.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
             let is_transcript = self.request.limit == Limit::Transcript;
             if is_small || status == 400 || is_transcript {
-                let hurry = Until::after(self.client.after_error, self.wait.clone());
+                let hurry = Until::after(AFTER_ERROR, self.wait.clone());
                 let hurry: Observer = Arc::new(hurry);
                 let _waiting = watch(&hurry);
                 let mut said = Vec::new();

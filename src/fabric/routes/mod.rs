@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::config::{MAX_NAME, MAX_VARIABLES};
+use crate::config::{MAX_NAME, MAX_RUN_OUTPUT, MAX_VARIABLES};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
 use crate::table::table;
@@ -195,7 +195,7 @@ impl Client {
         let request = Route::Apply.of(name);
         let body = encode(&json!({"input": input, "variables": variables}), wait)?;
         self.post(&request, body, wait)
-            .and_then(|response| response.into_bytes(self.max_body))
+            .and_then(FabricResponse::into_bytes)
             .and_then(|body| {
                 let pattern = members(&body).and_then(|body| Pattern::from_body(body, name));
                 pattern.ok_or_else(|| self.unexpected(&request))
@@ -259,8 +259,8 @@ impl Client {
             detail: self.without_key(&error.detail),
             ..error
         })?;
-        let found: Transcript = decode(&response.into_bytes(self.max_body)?)
-            .ok_or_else(|| self.unexpected(&request))?;
+        let found: Transcript =
+            decode(&response.into_bytes()?).ok_or_else(|| self.unexpected(&request))?;
         match found.transcript.trim().is_empty() {
             true => Err(Error::new(Kind::ApiError, youtube::NO_TRANSCRIPT).after_status(200)),
             false => Ok(found),
@@ -300,7 +300,7 @@ impl Client {
             is_complete: false,
         };
         if response.is_json {
-            let body = response.into_bytes(self.max_body)?;
+            let body = response.into_bytes()?;
             let body = body.strip_prefix(events::MARK).unwrap_or(&body);
             match events::parse(body) {
                 Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(self.not_a_run()),
@@ -559,7 +559,7 @@ impl EventRelay<'_> {
             };
             let result = result.and_then(|()| {
                 // Twice the output, because JSON escapes what an event carries.
-                if decoder.held() > 2 * self.client.max_output {
+                if decoder.held() > 2 * MAX_RUN_OUTPUT {
                     return Err(self.too_long());
                 }
                 // Doubled: the incomplete event and its decoded text.
@@ -585,7 +585,7 @@ impl EventRelay<'_> {
         match &mut event {
             Event::Content { content, .. } => {
                 self.received += content.len();
-                if self.received > self.client.max_output {
+                if self.received > MAX_RUN_OUTPUT {
                     return Err(self.too_long());
                 }
             }
@@ -611,7 +611,7 @@ impl EventRelay<'_> {
     }
 
     fn too_long(&self) -> Error {
-        let limit = self.client.max_output >> 20;
+        let limit = MAX_RUN_OUTPUT >> 20;
         let detail = format!("The output is larger than the limit of {limit} MiB. Ask for less.");
         Error::new(Kind::ResponseTooLarge, detail)
     }

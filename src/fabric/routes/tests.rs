@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::super::Unobserved;
 use super::super::fixture::{
-    END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status,
+    END, Fixture, STREAM, chunk, complete, content, event, json, settings, status,
 };
 use super::*;
-use crate::config;
+use crate::config::{self, MAX_FABRIC_BODY};
 use crate::fabric::{BuiltInFabric, CallObserver};
 
 const POST: &str = "POST /chat";
@@ -108,7 +108,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
         idle_timeout: Duration::from_millis(300),
         ..settings(&fixture.url)
     };
-    let error = run(&quick(&idle)).2.unwrap_err();
+    let error = run(&Client::new(&idle).unwrap()).2.unwrap_err();
     let found = (error.kind, error.cause, error.status);
     assert_eq!(found, (Kind::Timeout, Some(Cause::RunSilent), None));
     let expected = format!(
@@ -121,14 +121,14 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
         run_timeout: Duration::from_millis(300),
         ..settings(&fixture.url)
     };
-    let error = run(&quick(&total)).2.unwrap_err();
+    let error = run(&Client::new(&total).unwrap()).2.unwrap_err();
     assert_eq!(error.kind, Kind::StreamInterrupted);
     assert!(error.detail.contains("--run-timeout"), "{error}");
     let total = config::Fabric {
         request_timeout: Duration::from_millis(30),
         ..settings(&fixture.url)
     };
-    let error = listed(&quick(&total)).unwrap_err();
+    let error = listed(&Client::new(&total).unwrap()).unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(error.detail.contains("--request-timeout"), "{error}");
     // On a busy machine the time may run out before the request is sent; but nothing is retried.
@@ -156,8 +156,7 @@ fn the_body_of_an_error_is_not_waited_for() {
             .write_all(b"HTTP/1.1 500 Oops\r\nContent-Length: 20\r\n\r\n\"half of it")
             .is_ok()
     });
-    let mut client = fixture.client();
-    client.after_error = Duration::from_millis(50);
+    let client = fixture.client();
     let begun = Instant::now();
     let (_, _, ended) = run(&client);
     assert_eq!(ended.unwrap_err().kind, Kind::FabricInternal);
@@ -220,7 +219,7 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
         run_timeout: Duration::from_secs(3),
         ..settings(&fixture.url)
     };
-    let error = run(&quick(&limits)).2.unwrap_err();
+    let error = run(&Client::new(&limits).unwrap()).2.unwrap_err();
     assert_eq!(error.kind, Kind::StreamInterrupted);
     assert!(error.detail.contains("--run-timeout"), "{error}");
     // A caller can also leave during silence.
@@ -234,36 +233,34 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
 
 #[test]
 fn limits_on_sizes_hold() {
-    let mut client =
-        Fixture::always(stream(&[content("12345"), content("67890"), complete()])).client();
-    client.max_output = 10;
-    assert_eq!(run(&client).2, Ok(()));
-    client.max_output = 9;
-    assert_eq!(run(&client).2.unwrap_err().kind, Kind::ResponseTooLarge);
-
-    // An event without an end, in one line and in many.
-    for endless in ["x".repeat(99_999), "xxxxxxxxx\ndata: ".repeat(9_999)] {
-        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
-        let mut client = Fixture::cut_after(format!("{head}data: {endless}")).client();
-        client.max_output = 20_000;
-        assert_eq!(run(&client).2.unwrap_err().kind, Kind::ResponseTooLarge);
-        client.max_output = 100_000;
-        let error = run(&client).2.unwrap_err();
-        assert_ne!(error.kind, Kind::ResponseTooLarge, "{error}");
+    let almost = content(&"x".repeat(MAX_RUN_OUTPUT - 5));
+    for (end, kind) in [("67890", None), ("678901", Some(Kind::ResponseTooLarge))] {
+        let answer = stream(&[almost.clone(), content(end), complete()]);
+        let ended = run(&Fixture::always(answer).client()).2;
+        assert_eq!(ended.err().map(|error| error.kind), kind);
     }
 
-    // Eleven bytes, with and without a Content-Length.
-    let chunked = format!(
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}{END}",
-        chunk("[\"1234567\"]")
-    );
-    for response in [json("[\"1234567\"]"), chunked] {
-        let mut client = Fixture::always(response).client();
-        client.max_body = 11;
-        let names = listed(&client).unwrap();
-        assert_eq!(*names, ["1234567"].into_iter().collect());
-        client.max_body = 10;
-        assert_eq!(no_names(&client), Kind::ResponseTooLarge);
+    // An event without an end, in one line and in many.
+    for (line, lines, is_large) in [
+        ("x", 2 * MAX_RUN_OUTPUT + 1, true),
+        ("x", MAX_RUN_OUTPUT + 1, false),
+        ("xxxxxxxxx\ndata: ", MAX_RUN_OUTPUT / 4, true),
+    ] {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+        let endless = format!("{head}data: {}", line.repeat(lines));
+        let error = run(&Fixture::cut_after(endless).client()).2.unwrap_err();
+        assert_eq!(error.kind == Kind::ResponseTooLarge, is_large, "{error}");
+    }
+
+    // With and without a Content-Length.
+    for (blanks, is_large) in [(MAX_FABRIC_BODY - 11, false), (MAX_FABRIC_BODY - 10, true)] {
+        let body = format!("{}[\"1234567\"]", " ".repeat(blanks));
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked";
+        for response in [json(&body), format!("{head}\r\n\r\n{}{END}", chunk(&body))] {
+            let ended = listed(&Fixture::always(response).client());
+            let is_so = ended.is_err_and(|error| error.kind == Kind::ResponseTooLarge);
+            assert_eq!(is_so, is_large);
+        }
     }
     // Refused by its Content-Length, before any of the body arrives.
     let client =
@@ -431,8 +428,7 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
 #[test]
 fn a_caller_may_leave_between_two_tries() {
     let fixture = Fixture::always(status("503 X", ""));
-    let mut client = fixture.client();
-    client.retry_delays = [Duration::from_secs(5); 2];
+    let client = fixture.client();
     let wait = Leaves::after(0);
     assert_eq!(client.names(Duration::ZERO, &wait), Err(Error::cancelled()));
     assert_eq!(fixture.requests().len(), 1);
@@ -487,7 +483,7 @@ fn a_request_that_cannot_be_sent_in_time_is_no_silent_run() {
         request_timeout: Duration::from_millis(300),
         ..settings(&url)
     };
-    let end = quick(&limits).chat(
+    let end = Client::new(&limits).unwrap().chat(
         Chat::new(name("p"), "x".repeat(32 << 20)),
         &unobserved(),
         &mut |_| Ok(()),
