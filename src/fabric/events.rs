@@ -79,10 +79,8 @@ pub(super) struct Decoder {
     data: Vec<u8>,
     /// The last line ended with CR: a following LF belongs to it.
     after_cr: bool,
-    /// There was an event.
-    has_event: bool,
-    /// There was a line that is not part of any event.
-    has_foreign: bool,
+    /// Whether the stream has had lines, but none that belong to events: then it is something else. `None` before the first.
+    pub(super) is_foreign: Option<bool>,
 }
 
 impl Decoder {
@@ -126,11 +124,6 @@ impl Decoder {
         })
     }
 
-    /// Whether the stream has had lines, but none that belong to events: then it is something else.
-    pub(super) fn is_foreign(&self) -> bool {
-        self.has_foreign && !self.has_event
-    }
-
     /// Processes and clears the line. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream of
     /// unknown fields only is not an event stream.
     fn end_line(&mut self, each: Each<'_>) -> Result<(), Error> {
@@ -149,8 +142,9 @@ impl Decoder {
             }
             rest => {
                 let name = text.split(|byte| *byte == b':').next().unwrap_or_default();
-                let is_known = matches!(name, b"" | b"event" | b"id" | b"retry");
-                self.has_foreign |= !is_known && rest != Some(b"");
+                if !matches!(name, b"" | b"event" | b"id" | b"retry") && rest != Some(b"") {
+                    self.is_foreign.get_or_insert(true);
+                }
             }
         }
         clear(&mut line);
@@ -164,7 +158,7 @@ impl Decoder {
             return Ok(());
         }
         let event = parse(&self.data)?;
-        self.has_event = true;
+        self.is_foreign = Some(false);
         clear(&mut self.data);
         each(event)
     }
@@ -389,7 +383,7 @@ mod tests {
         let is_foreign = |wire: &str| {
             let mut decoder = Decoder::default();
             let _ = decode_parts(&mut decoder, &[wire.as_bytes()]);
-            decoder.is_foreign()
+            decoder.is_foreign == Some(true)
         };
         let texts = "hello|hello\n|{\"type\":\"content\"}\n|a: b\n\ndata:\n\n|database\n|\
                      \u{feff}x\n";

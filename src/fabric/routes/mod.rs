@@ -541,13 +541,13 @@ impl EventRelay<'_> {
             let result = match response.read(&mut buffer) {
                 Ok(0) => {
                     decoder.finish(&mut |event| self.take(event))?;
-                    return match decoder.is_foreign() {
+                    return match decoder.is_foreign == Some(true) {
                         true => Err(self.client.not_a_run()),
                         false => self.end(),
                     };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| self.take(event)),
-                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
+                Err(error) if decoder.is_foreign == Some(true) && error.kind != Kind::Cancelled => {
                     Err(self.client.not_a_run())
                 }
                 // Silence after some content is an interruption.
