@@ -235,7 +235,28 @@ impl OAuth {
         if token.starts_with(TOKEN_PREFIX) {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
         }
-        let known = self.ask((token, print), peer, accounts)?;
+        let (begun, busy) = (Instant::now(), AccessError::Unavailable(RETRY.0));
+        let left = || (2 * self.limit).saturating_sub(begun.elapsed());
+        let (found, owner) = lock(&self.answers).find(print, self.clock.steady());
+        let known = match found {
+            Some(known) => known,
+            None => {
+                let is_known = owner.is_some();
+                let account =
+                    owner.map_or_else(|| self.strangers.of(peer), |owner| accounts.of(owner));
+                let _wait = account.take(Resource::Waits, 1).map_err(|_| busy)?;
+                let known = lock(&self.answers).entry(print, self.clock.steady());
+                // One caller asks for all.
+                let asking = lock(&known.asking);
+                if self.clock.steady() >= lock(&known.last).until {
+                    let place = || account.wait_for(Resource::Calls, &mut || !left().is_zero());
+                    let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
+                    self.introspect(&known, token);
+                }
+                drop(asking);
+                known
+            }
+        };
         let grant = self.grant(&known, false)?;
         let mut answer = lock(&known.last);
         answer.used = self.clock.steady();
@@ -295,33 +316,6 @@ impl OAuth {
     /// Now, in seconds since 1970.
     fn date(&self) -> i64 {
         i64::try_from(self.clock.today() / 1000).unwrap_or(i64::MAX)
-    }
-
-    /// The issuer's answer about a token: known, or asked for now by one caller for all.
-    fn ask(
-        &self,
-        (token, print): (&str, Fingerprint),
-        peer: Identity,
-        accounts: &Accounts,
-    ) -> Result<Arc<Known>, AccessError> {
-        let (begun, busy) = (Instant::now(), AccessError::Unavailable(RETRY.0));
-        let left = || (2 * self.limit).saturating_sub(begun.elapsed());
-        let (found, owner) = lock(&self.answers).find(print, self.clock.steady());
-        if let Some(known) = found {
-            return Ok(known);
-        }
-        let is_known = owner.is_some();
-        let account = owner.map_or_else(|| self.strangers.of(peer), |owner| accounts.of(owner));
-        let _wait = account.take(Resource::Waits, 1).map_err(|_| busy)?;
-        let known = lock(&self.answers).entry(print, self.clock.steady());
-        let asking = lock(&known.asking);
-        if self.clock.steady() >= lock(&known.last).until {
-            let place = || account.wait_for(Resource::Calls, &mut || !left().is_zero());
-            let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
-            self.introspect(&known, token);
-        }
-        drop(asking);
-        Ok(known)
     }
 
     /// Asks the issuer about a token, and keeps its answer.
