@@ -70,8 +70,7 @@ impl HttpTransport {
             ops: Ops::new(server.backend.clone()),
             refusals: Refusals::default(),
             server,
-            path: config.path.clone(),
-            page: (!config.http.no_page).then(|| config.clone()),
+            config: config.clone(),
             endpoint,
         });
         let served = web.clone();

@@ -68,7 +68,7 @@ impl Sse {
         let pipe = Arc::new(Pipe::new(server, session, queue.clone()));
         let owner = caller.identity.clone();
         lock(&self.0).insert(id.clone(), (owner, pipe.clone()));
-        let path = incoming.web.path.trim_end_matches('/');
+        let path = incoming.web.config.path.trim_end_matches('/');
         let first = format!("event: endpoint\ndata: {path}{MESSAGES}?{SESSION_ID}={id}\n\n");
         // A stream that fails is gone.
         let _ = responder.send(&[first.as_bytes()]);

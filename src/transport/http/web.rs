@@ -48,10 +48,7 @@ pub(super) struct Web {
     pub(super) guard: RequestGuard,
     pub(super) access: Arc<Access>,
     pub(super) server: Arc<Server>,
-    /// The path of the MCP endpoint.
-    pub(super) path: String,
-    /// The settings that a browser's page depends on, if it gets one.
-    pub(super) page: Option<Config>,
+    pub(super) config: Config,
     pub(super) ops: Ops,
     pub(super) refusals: Refusals,
     pub(super) endpoint: Box<dyn Endpoint>,
@@ -89,23 +86,22 @@ impl Web {
             self.refusals.log(peer, 403, &detail);
             HttpError::new(403, detail)
         })?;
-        if let Some(config) = &self.page
-            && page::is_for(head, &self.path)
-        {
+        let (config, path) = (&self.config, &self.config.path);
+        if !config.http.no_page && page::is_for(head, path) {
             let text = page::text(config, head, self.ops.unready().is_none());
             return incoming.respond(200, &page::HEADERS, &[text.as_bytes()]);
         }
         let metrics = head.path() == "/metrics";
-        let document = self.access.document(head.path(), &self.path);
+        let document = self.access.document(head.path(), path);
         let methods = if metrics || document.is_some() {
             Some("GET, HEAD, OPTIONS")
         } else {
-            let rest = head.path().strip_prefix(self.path.trim_end_matches('/'));
+            let rest = head.path().strip_prefix(path.trim_end_matches('/'));
             rest.and_then(|rest| self.endpoint.methods(rest))
         };
         let Some(methods) = methods else {
             // In the form of an OAuth error, because OAuth's discovery probes paths that do not exist here.
-            let why = format!("There is nothing at this path; MCP is at {}.", self.path);
+            let why = format!("There is nothing at this path; MCP is at {path}.");
             let body = json!({"error": "not_found", "error_description": why}).to_string();
             return incoming.respond(404, &[JSON], &[body.as_bytes()]);
         };
