@@ -3,7 +3,7 @@
 //! In scope: keep-alive, unread bodies, panics, and when the connection closes. Not in scope: reading heads (`request`)
 //! and bodies (`body`), writing (`responder`).
 
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::account::Account;
@@ -35,7 +35,7 @@ pub(super) fn serve(lease: Lease, handler: &Handler) {
         let panicked = catch_unwind(AssertUnwindSafe(|| handler(exchange))).is_err();
         let slot = connection.slot();
         // Whoever still has the response cannot complete it any more.
-        slot.abort();
+        slot.end_response(None, Shutdown::Both);
         match slot.phase() {
             ConnectionPhase::Idle if !panicked => {}
             ConnectionPhase::Request => {

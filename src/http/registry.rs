@@ -104,11 +104,6 @@ impl Slot {
         state.paid.is_some()
     }
 
-    /// Ends the connection, if a response was begun and is not complete.
-    pub(super) fn abort(&self) {
-        self.end_response(None, Shutdown::Both);
-    }
-
     /// Evicts the connection, if it is in such a state.
     fn evict_if(&self, goes: impl Fn(&SlotState) -> bool) -> bool {
         let mut state = lock(&self.state);
@@ -141,7 +136,7 @@ pub(super) struct Lease(pub(super) Arc<Slot>);
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.0.abort();
+        self.0.end_response(None, Shutdown::Both);
         self.0.registry.remove(&self.0);
     }
 }

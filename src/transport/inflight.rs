@@ -26,10 +26,6 @@ impl Cancel {
         self.0.store(true, Ordering::Release);
     }
 
-    fn is(&self, other: &Cancel) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
     /// Was it cancelled?
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
@@ -67,7 +63,10 @@ impl Inflight {
         let mut all = lock(&self.0);
         let is_wanted = !cancel.is_cancelled();
         // The id may be another's: after a cancellation, or if both came at the same moment.
-        if all.get(id).is_some_and(|(other, _)| other.is(cancel)) {
+        if all
+            .get(id)
+            .is_some_and(|(other, _)| Arc::ptr_eq(&other.0, &cancel.0))
+        {
             all.remove(id);
         }
         is_wanted

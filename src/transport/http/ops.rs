@@ -66,7 +66,7 @@ impl Ops {
             let process = fabric.process.as_ref();
             return process.and_then(|process| Some(process.failure()?.kind));
         }
-        let wait: Observer = Arc::new(patience());
+        let wait: Observer = Arc::new(Until::after(READY_TIMEOUT, Arc::new(Poll)));
         let read = || {
             let asked = fabric.names(Duration::ZERO, &wait);
             Ok(Arc::new(asked.err().map(|error| match error.kind {
@@ -78,7 +78,7 @@ impl Ops {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
         let _leave = Finally(|| _ = self.waiting.fetch_sub(1, Ordering::Relaxed));
         let found = match others < MAX_WAITING {
-            true => self.unready.get(READY_TTL, &patience(), read).ok(),
+            true => self.unready.get(READY_TTL, wait.as_ref(), read).ok(),
             false => self.unready.latest(None),
         };
         found.map_or(Some(Kind::ApiUnavailable), |found| *found)
@@ -98,9 +98,4 @@ impl Ops {
         metrics::MEMORY_LIMIT.set([], accounts.total(Resource::Memory) as u64);
         metrics::text()
     }
-}
-
-/// Waits for [`READY_TIMEOUT`] from now.
-fn patience() -> Until {
-    Until::after(READY_TIMEOUT, Arc::new(Poll))
 }

@@ -45,8 +45,6 @@ const SESSION_ENDED: &str = "This session has ended: send initialize to begin an
 #[derive(Default)]
 pub(super) struct Streamable {
     sessions: Sessions,
-    /// The state for requests without a session; never changed.
-    stateless: Session,
 }
 
 impl Endpoint for Streamable {
@@ -91,7 +89,7 @@ impl Streamable {
                 let values = head.headers_named(name).map(Cow::Borrowed);
                 values.reduce(|all, value| all + ", " + value)
             };
-            server.receive(&self.stateless, inbound, Some(&headers), caller)
+            server.receive(&Session::default(), inbound, Some(&headers), caller)
         } else if inbound.initialize {
             let (who, given) = (&caller.identity, head.header(SESSION_HEADER));
             if given.is_some_and(|id| self.sessions.is_live(id, who)) {
