@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::Name;
 use super::template::tokens;
 use crate::config::{DEFAULT_MODEL, MAX_NAME};
+use crate::encoding::json::decode;
 use crate::search::purpose;
 use crate::text::shown;
 
@@ -41,7 +42,8 @@ pub(crate) struct Pattern {
 impl Pattern {
     /// Reads the body of `GET /patterns/:name`: with the keys that Fabric really has, or the documented ones. `None` if it
     /// holds no pattern text or a field of another type. A missing name is `wanted`.
-    pub(super) fn from_body(body: Map<String, Value>, wanted: &Name) -> Option<Pattern> {
+    pub(super) fn from_body(body: &[u8], wanted: &Name) -> Option<Pattern> {
+        let body: Map<String, Value> = decode(body)?;
         let mut pattern: Pattern = serde_json::from_value(body.into()).ok()?;
         if pattern.name.is_empty() {
             wanted.as_str().clone_into(&mut pattern.name);
@@ -152,33 +154,27 @@ impl Chat {
 
 impl Serialize for Chat {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Prompt<'a> {
-            user_input: &'a str,
-            vendor: &'a str,
-            model: &'a str,
-            context_name: &'a str,
-            pattern_name: &'a str,
-            strategy_name: &'a str,
-            session_name: &'a str,
-            variables: &'a BTreeMap<String, String>,
+        struct Prompt<'a>(&'a Chat);
+        impl Serialize for Prompt<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let Prompt(chat) = self;
+                fn text(name: &Option<Name>) -> &str {
+                    name.as_ref().map_or("", Name::as_str)
+                }
+                let mut wire = serializer.serialize_map(None)?;
+                wire.serialize_entry("userInput", &chat.input)?;
+                wire.serialize_entry("vendor", &chat.vendor)?;
+                wire.serialize_entry("model", &chat.model)?;
+                wire.serialize_entry("contextName", text(&chat.context))?;
+                wire.serialize_entry("patternName", chat.pattern.as_str())?;
+                wire.serialize_entry("strategyName", text(&chat.strategy))?;
+                wire.serialize_entry("sessionName", text(&chat.session))?;
+                wire.serialize_entry("variables", &chat.variables)?;
+                wire.end()
+            }
         }
-        fn text(name: &Option<Name>) -> &str {
-            name.as_ref().map_or("", Name::as_str)
-        }
-        let prompt = Prompt {
-            user_input: &self.input,
-            vendor: &self.vendor,
-            model: &self.model,
-            context_name: text(&self.context),
-            pattern_name: self.pattern.as_str(),
-            strategy_name: text(&self.strategy),
-            session_name: text(&self.session),
-            variables: &self.variables,
-        };
         let mut wire = serializer.serialize_map(None)?;
-        wire.serialize_entry("prompts", &[prompt])?;
+        wire.serialize_entry("prompts", &[Prompt(self)])?;
         wire.serialize_entry("language", &self.language)?;
         wire.serialize_entry("temperature", &self.temperature)?;
         wire.serialize_entry("topP", &self.top_p)?;
@@ -246,7 +242,7 @@ mod tests {
     }
 
     fn pattern(json: &str) -> Option<Pattern> {
-        Pattern::from_body(serde_json::from_str(json).unwrap(), &name("wanted"))
+        Pattern::from_body(json.as_bytes(), &name("wanted"))
     }
 
     fn with_text(text: &str) -> Pattern {

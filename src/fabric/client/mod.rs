@@ -221,14 +221,7 @@ impl Client {
             let deadline =
                 *deadline.get_or_insert_with(|| Instant::now() + self.time(request.limit).0);
             let left = deadline.saturating_duration_since(Instant::now());
-            let call = Attempt {
-                client: self,
-                request,
-                attempt,
-                begun: Instant::now(),
-                wait,
-            };
-            let sent = call.send(own, None, left);
+            let sent = self.send(request, attempt, own, None, left, wait);
             let read = sent.and_then(FabricResponse::into_bytes);
             let may_pass = |error: &Error| error.cause.is_some_and(Cause::is_passing);
             let in_time = |delay: &&Duration| Instant::now() + **delay < deadline;
@@ -249,14 +242,64 @@ impl Client {
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting()?;
         let own = self.own(wait)?;
+        let time = self.time(request.limit).0;
+        self.send(request, 1, own, Some(json), time, wait)
+    }
+
+    /// Sends the request, to our `own` Fabric if there is one, with `json` as the body of a POST. The response if it is a
+    /// 200 and not a web page.
+    fn send<'c>(
+        &'c self,
+        request: &'c FabricRequest,
+        attempt: usize,
+        own: Option<Arc<Running>>,
+        json: Option<Vec<u8>>,
+        time: Duration,
+        wait: &'c Observer,
+    ) -> Result<FabricResponse<'c>, Error> {
         let call = Attempt {
             client: self,
             request,
-            attempt: 1,
+            attempt,
             begun: Instant::now(),
             wait,
         };
-        call.send(own, Some(json), self.time(request.limit).0)
+        let settings = &self.settings;
+        let key = settings.api_key.as_ref().map(Secret::expose);
+        let (url, key) = match &own {
+            Some(own) => (&own.url, Some(&*own.key)),
+            None => (&settings.url, key),
+        };
+        let mut head = Request::builder().method(request.method);
+        head = head.uri(format!("{url}{}", request.path));
+        if let Some(key) = key {
+            head = head.header(KEY_HEADER, key);
+        }
+        // A poll does not keep our own running.
+        let waiting = (watch(wait), own.filter(|_| !wait.is_poll()));
+        let sent = || {
+            if let Some(fabric) = &self.built_in {
+                let json = json.unwrap_or_default();
+                return within_process(fabric.answer(request.method, &request.path, &json));
+            }
+            let (mut agent, mut body) = (&self.pooled, SendBody::none());
+            if let Some(json) = json {
+                head = head
+                    .header(header::CONTENT_TYPE, "application/json")
+                    .header(header::CONTENT_LENGTH, json.len());
+                let (json, wait) = (Cursor::new(json), Arc::clone(wait));
+                agent = &self.single_use;
+                body = SendBody::from_owned_reader(Outgoing { json, wait });
+            }
+            let sent = agent
+                .configure_request(head.body(body)?)
+                .timeout_global(Some(time))
+                .timeout_per_read((request.limit == Limit::Run).then_some(settings.idle_timeout))
+                .build();
+            agent.run(sent)
+        };
+        call.checked(sent(), waiting)
+            .inspect_err(|error| call.log(error.status, Some(error.kind)))
     }
 }
 
@@ -275,52 +318,6 @@ struct Attempt<'c> {
 }
 
 impl<'c> Attempt<'c> {
-    /// Sends the request, to our `own` Fabric if there is one, with `json` as the body of a POST. The response if it is a
-    /// 200 and not a web page.
-    fn send(
-        self,
-        own: Option<Arc<Running>>,
-        json: Option<Vec<u8>>,
-        time: Duration,
-    ) -> Result<FabricResponse<'c>, Error> {
-        let (client, settings, asked) = (self.client, &self.client.settings, self.request);
-        let key = settings.api_key.as_ref().map(Secret::expose);
-        let (url, key) = match &own {
-            Some(own) => (&own.url, Some(&*own.key)),
-            None => (&settings.url, key),
-        };
-        let mut request = Request::builder().method(asked.method);
-        request = request.uri(format!("{url}{}", asked.path));
-        if let Some(key) = key {
-            request = request.header(KEY_HEADER, key);
-        }
-        // A poll does not keep our own running.
-        let waiting = (watch(self.wait), own.filter(|_| !self.wait.is_poll()));
-        let sent = || {
-            if let Some(fabric) = &client.built_in {
-                let json = json.unwrap_or_default();
-                return within_process(fabric.answer(asked.method, &asked.path, &json));
-            }
-            let (mut agent, mut body) = (&client.pooled, SendBody::none());
-            if let Some(json) = json {
-                request = request
-                    .header(header::CONTENT_TYPE, "application/json")
-                    .header(header::CONTENT_LENGTH, json.len());
-                let (json, wait) = (Cursor::new(json), Arc::clone(self.wait));
-                agent = &client.single_use;
-                body = SendBody::from_owned_reader(Outgoing { json, wait });
-            }
-            let request = agent
-                .configure_request(request.body(body)?)
-                .timeout_global(Some(time))
-                .timeout_per_read((asked.limit == Limit::Run).then_some(settings.idle_timeout))
-                .build();
-            agent.run(request)
-        };
-        self.checked(sent(), waiting)
-            .inspect_err(|error| self.log(error.status, Some(error.kind)))
-    }
-
     fn checked(
         self,
         sent: Result<Response<Body>, ureq::Error>,

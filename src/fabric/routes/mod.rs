@@ -138,9 +138,8 @@ impl Client {
 
     /// `GET /patterns/:name`.
     pub(crate) fn listed_pattern(&self, name: &Name, wait: &Observer) -> Result<Pattern, Error> {
-        self.read(Route::Pattern.of(name), wait, |body| {
-            Pattern::from_body(members(&body)?, name)
-        })
+        let read = |body: Vec<u8>| Pattern::from_body(&body, name);
+        self.read(Route::Pattern.of(name), wait, read)
     }
 
     /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`Cause::NoStrategies`].
@@ -197,8 +196,7 @@ impl Client {
         self.post(&request, body, wait)
             .and_then(FabricResponse::into_bytes)
             .and_then(|body| {
-                let pattern = members(&body).and_then(|body| Pattern::from_body(body, name));
-                pattern.ok_or_else(|| self.unexpected(&request))
+                Pattern::from_body(&body, name).ok_or_else(|| self.unexpected(&request))
             })
             .map_err(|error| self.or_not_found(name, error, wait))
     }
