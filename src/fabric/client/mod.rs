@@ -198,14 +198,11 @@ impl Client {
 
     /// The Fabric of our own, if requests go to one. It is started if need be, but not for a poll.
     fn own(&self, wait: &Observer) -> Result<Option<Arc<Running>>, Error> {
-        let Some(process) = &self.process else {
-            return Ok(None);
-        };
-        let own = match wait.is_poll() {
-            true => process.running().ok_or_else(Error::cancelled),
-            false => process.ask(wait.as_ref()),
-        };
-        own.map(Some)
+        match &self.process {
+            None => Ok(None),
+            Some(own) if wait.is_poll() => own.running().ok_or_else(Error::cancelled).map(Some),
+            Some(own) => own.ask(wait.as_ref()).map(Some),
+        }
     }
 
     /// The body of the answer to a `GET`. Retried twice within the total limit, on connection errors and 502, 503 and 504
@@ -280,7 +277,10 @@ impl Client {
         let sent = || {
             if let Some(fabric) = &self.built_in {
                 let json = json.unwrap_or_default();
-                return within_process(fabric.answer(request.method, &request.path, &json));
+                let answer = fabric.answer(request.method, &request.path, &json);
+                let answer = answer.map_err(|error| ureq::Error::Other(Box::new(error)))?;
+                let body = Body::builder().mime_type("application/json");
+                return Ok(Response::new(body.data(answer.to_string())));
             }
             let (mut agent, mut body) = (&self.pooled, SendBody::none());
             if let Some(json) = json {
@@ -325,6 +325,7 @@ impl<'c> Attempt<'c> {
     ) -> Result<FabricResponse<'c>, Error> {
         let (head, body) = sent.map_err(|e| self.failure(e, false))?.into_parts();
         let length = body.content_length();
+        let media = body.mime_type().unwrap_or_default().trim().to_owned();
         let body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
             let status = head.status.as_u16();
@@ -351,9 +352,6 @@ impl<'c> Attempt<'c> {
             }
             return Err(error);
         }
-        let media = head.headers.get(header::CONTENT_TYPE);
-        let media = media.and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let media = media.split(';').next().unwrap_or_default().trim();
         if media.eq_ignore_ascii_case("text/html") {
             return Err(self.answered(Cause::WebPage, 200, ""));
         }
@@ -458,13 +456,6 @@ impl<'c> Attempt<'c> {
             ..Error::of(cause, &values)
         }
     }
-}
-
-/// A response that did not come over the network.
-fn within_process(answer: Result<Value, Error>) -> Result<Response<Body>, ureq::Error> {
-    let json = answer.map_err(|error| ureq::Error::Other(Box::new(error)))?;
-    let response = Response::builder().header(header::CONTENT_TYPE, "application/json");
-    Ok(response.body(Body::builder().data(json.to_string()))?)
 }
 
 /// Whether this is how a server says that it got HTTP where it expects TLS: nginx, Go, Apache.
