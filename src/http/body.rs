@@ -74,9 +74,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
-fn append(connection: &mut Connection, body: &mut Body, count: usize) -> Result<(), Rejection> {
-    let mut left = count;
+/// Appends exactly `left` bytes. Allocates for received bytes, not for the announced length.
+fn append(connection: &mut Connection, body: &mut Body, mut left: usize) -> Result<(), Rejection> {
     while left > 0 {
         let step = left.min(body.bytes.len().max(FIRST_STEP));
         body.memory.grow(step).map_err(|QuotaExceeded| NO_MEMORY)?;

@@ -9,13 +9,12 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use crate::account::{Account, QuotaExceeded};
 use crate::fabric::no_room;
 use crate::protocol::{Answer, Id};
 use crate::server::{Action, Call, Registration, refuse};
-use crate::sync::{lock, wait_while};
+use crate::sync::lock;
 
 /// Cancels a running call.
 #[derive(Clone, Debug, Default)]
@@ -157,8 +156,7 @@ impl Batch {
     /// Waits until all calls are answered.
     pub(super) fn wait(&self) {
         let is_pending = |state: &mut BatchState| state.pending > 0;
-        let state = lock(&self.state);
-        drop(wait_while(&self.changed, state, Duration::MAX, is_pending));
+        drop(self.changed.wait_while(lock(&self.state), is_pending));
     }
 
     /// The array, once, when all calls are answered. `None` before and after that, and if there is nothing to send.

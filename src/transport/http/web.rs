@@ -118,8 +118,7 @@ impl Web {
         let authorization = head.headers_named("authorization");
         let accounts = &self.server.backend.accounts;
         let caller = self.access.admit(authorization, ip, accounts);
-        let challenge = |refusal| self.access.challenge(refusal);
-        let caller = caller.map_err(|no| self.not_admitted(ip, no, challenge(no)))?;
+        let caller = caller.map_err(|no| self.not_admitted(ip, no, self.access.challenge(no)))?;
         let _scope = caller.identity.log_scope();
         caller
             .require(if metrics { Role::Metrics } else { Role::Read })
