@@ -121,7 +121,7 @@ impl Fixture {
 
 /// Settings with limits that no test reaches.
 pub(crate) fn settings(url: &str) -> config::Fabric {
-    let long = Duration::from_secs(20);
+    let long = Duration::from_secs(60);
     config::Fabric {
         url: url.to_owned(),
         api_key: None,
