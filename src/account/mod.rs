@@ -410,7 +410,8 @@ impl Account {
         let is_in_share = |left: usize| self.is_alone() || (then - one) / 3 < left + one;
         let fits = then <= now || free.checked_sub(then - now).is_some_and(is_in_share);
         let may_hold = all <= held || all <= self.most(what) && fits;
-        may_hold.then(|| sum - now + then)
+        // The queue looks without a lock: the sum may be older than what is held.
+        may_hold.then(|| (sum + then).saturating_sub(now))
     }
 
     /// Makes an amount that it holds larger or smaller, in multiples of the resource's row. False if it may not. A shared seat
@@ -533,6 +534,9 @@ mod tests {
         let taken = ["a", "b", "c"].map(|name| all(&accounts.of(name), Resource::Runs));
         assert_eq!(taken.map(|taken| taken.len()), [525, 132, 33]);
         assert!(accounts.of("a").take(Resource::Calls, 1).is_ok());
+        let _held = accounts.of("d").take(Resource::Waits, 5);
+        let by_old_sum = accounts.of("d").taken(Resource::Waits, 1, 0);
+        assert_eq!(by_old_sum, Some(0), "another call took some meanwhile");
     }
 
     #[test]

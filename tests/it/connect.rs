@@ -531,10 +531,10 @@ fn a_call_there_is_printed() {
 /// its run, and what the call ends with: exit code, stdout and the end of stderr.
 #[cfg(unix)]
 const FOLLOWED: [&str; 7] = [
-    "0.2 --tool fabric_get_run|stream=true|last|0|first last\n|10 s.\n",
-    "0.2 --plain-results|language=de|last|0|first last\n|10 s.\n",
+    "0.2 --tool fabric_get_run|stream=true|last|0|first last\n| s.\n",
+    "0.2 --plain-results|language=de|last|0|first last\n| s.\n",
     "0.2 --tool fabric_get_run|max_chars=8|last|0|first la\n|offset 8.\n",
-    "0.2 --tool fabric_get_run|--json|last|0|\"first last\"|10 s.\n",
+    "0.2 --tool fabric_get_run|--json|last|0|\"first last\"| s.\n",
     "0.2 --tool fabric_get_run|--json||1|\"run_id\": \"run_|interrupted\n",
     "0.2 --tool fabric_get_run|stream=true||130|first \n|Cancelled.\n",
     "999 --tool fabric_get_run|stream=true||130|first \n|Cancelled.\n",
