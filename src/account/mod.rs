@@ -418,12 +418,11 @@ impl Account {
     /// is taken with the first that is held, and given back with the last.
     fn change(&self, what: Resource, less: usize, more: usize) -> bool {
         let (bank, changing) = (&self.0.bank, lock(&self.0.changing));
+        let seats = &bank.free_seats;
         let before = self.held(what);
         let after = (before - less).saturating_add(more);
         if before == 0 && !self.0.has_seat.load(Relaxed) && self.holds() == 0 {
-            let sits = bank
-                .free_seats
-                .fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1));
+            let sits = seats.fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1));
             self.0.has_seat.store(sits.is_ok(), Relaxed);
         }
         let has_excess = self.excess(what, before) > 0;
@@ -435,7 +434,7 @@ impl Account {
         }
         let is_named = self.0.is_named.load(Relaxed);
         if !is_named && self.holds() == 0 && self.0.has_seat.swap(false, Relaxed) {
-            bank.free_seats.fetch_add(1, Relaxed);
+            seats.fetch_add(1, Relaxed);
         }
         drop(changing);
         // Within its seat, only another call of the same caller can wait for what is given back.

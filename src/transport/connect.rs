@@ -69,8 +69,8 @@ const NO_SERVER: &str = "does not answer as an MCP server. Check the URL of --co
     http, and its path: that of fabric-mcp is /mcp. A redirect is not followed, because the token \
     would go with it: give --connect the URL that it leads to. A server with --transport sse \
     cannot be used.";
-const CUT: &str = "broke the connection, or fell silent, before the answer was there. Nothing is \
-    sent twice: a run that had begun may go on, so look with fabric_get_run before you start it again.";
+const CUT: &str = "broke the connection or fell silent before its answer. Nothing is sent twice: a \
+    run that had begun may go on, so look with fabric_get_run before you start it again.";
 const UNREACHED: &str = "Check the URL of --connect, the network, and whether the server is \
     running. If the error is about the certificate, put a host name of the certificate into the \
     URL. For a certificate of your own, fabric-mcp --help proxy says what to do.";
