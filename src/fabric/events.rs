@@ -58,11 +58,14 @@ impl Usage {
     pub(crate) fn most(self, other: Usage) -> Usage {
         let input_tokens = self.input_tokens.max(other.input_tokens);
         let output_tokens = self.output_tokens.max(other.output_tokens);
+        let sum = input_tokens.saturating_add(output_tokens);
         let total = self.total_tokens.max(other.total_tokens);
+        // Not all vendors tell one.
+        let total_tokens = if total > 0 { total.max(sum) } else { 0 };
         Usage {
             input_tokens,
             output_tokens,
-            total_tokens: total.max(input_tokens.saturating_add(output_tokens)),
+            total_tokens,
         }
     }
 }

@@ -121,7 +121,8 @@ impl Output {
         let counted = self.usage.and_then(|usage| {
             context.add_usage(usage);
             // What a model thinks is in the total alone of some vendors.
-            let (input, output) = (usage.input_tokens, usage.total_tokens - usage.input_tokens);
+            let (input, total) = (usage.input_tokens, usage.total_tokens);
+            let output = usage.output_tokens.max(total.saturating_sub(input));
             metrics::TOKENS.add(["input"], input);
             metrics::TOKENS.add(["output"], output);
             // Text without any tokens was not counted.
