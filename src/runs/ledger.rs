@@ -34,7 +34,7 @@ const MAX_WAITING: usize = 10_000;
 const MAX_LINE: u64 = 64 << 10;
 /// Longest wait for another process that is writing, and how often the lock is tried during that time. A process that
 /// was stopped keeps the lock, and must not keep the runs of other processes from ending.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// A step of a run whose model was asked.
