@@ -63,7 +63,7 @@ fn a_modern_caller_that_supports_tasks_gets_one() {
     for wire in [Wire::Stdio, Wire::Streamable, Wire::Sse] {
         let fabric = FakeFabric::start();
         fabric.on_run(Reply::gated(&["part ", "rest"]));
-        let program = Program::with(&fabric).flags("--task-after 0.3 --answer-within 1000");
+        let program = Program::with(&fabric).flags("--task-after 2 --answer-within 1000");
         let mut client = transports::open(wire, Era::MODERN, program, None);
         let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
         assert_eq!(created["resultType"], "task", "{wire:?} {created}");

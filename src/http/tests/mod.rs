@@ -520,7 +520,7 @@ fn slow_heads_and_slow_bodies_are_dropped_at_a_deadline_of_the_whole() {
 #[test]
 fn an_idle_connection_is_closed_without_a_word() {
     let limits = HttpLimits {
-        idle_timeout: Duration::from_millis(50),
+        idle_timeout: Duration::from_secs(1),
         ..HttpLimits::default()
     };
     let server = server(limits, echo);
