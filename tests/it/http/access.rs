@@ -558,7 +558,7 @@ fn a_model_that_is_taken_away_between_two_steps_is_refused_with_a_reason() {
 #[test]
 fn a_line_of_the_file_limits_models_runs_and_tokens() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("limits"));
-    let usage = json!({"type": "usage", "usage": {"input_tokens": 6, "output_tokens": 5}});
+    let usage = json!({"type": "usage", "usage": {"input_tokens": 6, "total_tokens": 11}});
     fabric.on_run(Reply::sse().content("x").event(usage).complete());
     fabric.on("GET /models/names", Reply::json(json!({"models": ["small", "llama3:8b", "large"], "vendors": {"V": ["small", "llama3:8b", "large"]}})));
     let intern = ALICE.replace('\n', " models=small,llama* tokens-per-month=20\n");
