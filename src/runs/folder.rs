@@ -16,6 +16,7 @@
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,7 +30,7 @@ use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::{milliseconds, milliseconds_now, next_month, timestamp};
 
-use super::ledger::{LedgerState, estimate, line};
+use super::ledger::{LedgerState, Writing, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
 use super::table::REFRESH;
 use super::{PIECE, pieces};
@@ -61,6 +62,8 @@ pub(crate) struct Folder {
     pub(super) path: PathBuf,
     /// See `ledger`.
     pub(super) ledger: Mutex<LedgerState>,
+    /// Held while the ledger is written, which may take as long as another process does. Locked before `ledger`.
+    pub(super) writing: Mutex<Writing>,
     /// A write has failed, and not all that could not be written has been since.
     failing: AtomicBool,
     /// When the log last said that all had been written.
@@ -165,13 +168,14 @@ impl Folder {
         Ok(())
     }
 
-    /// Reads a run, and settles it if its process has died: it becomes `interrupted`.
+    /// Reads a run, and settles it if its process has died: it gets its lines in the ledger, and becomes `interrupted` if it
+    /// was working.
     ///
     /// # Errors
     /// See [`is_gone`].
     pub(super) fn load(&self, id: RunId) -> io::Result<Record> {
         let mut record = self.read(id)?;
-        if record.state == RunState::Working {
+        if !record.is_settled() {
             // One at a time: a lock that is held must be that of the run's process, and not of another thread here.
             let _trying = lock(&self.trying);
             let Ok(_lock) = self.claim(id) else {
@@ -180,7 +184,7 @@ impl Folder {
             };
             // The run may have ended in between: its end is written before the lock is given up.
             record = self.read(id)?;
-            if record.state == RunState::Working {
+            if !record.is_settled() {
                 self.settle(&mut record);
             }
         }
@@ -217,6 +221,11 @@ impl Folder {
 
     /// Brings the record of a working run up to date with its files. The characters of its text are not counted.
     fn update(&self, record: &mut Record) {
+        if record.state != RunState::Working {
+            // Its process may die before it has written its lines, so the run is read again.
+            record.ended = None;
+            return;
+        }
         let id = record.id;
         let modified = |part| self.plain(id, part)?.modified().ok().map(milliseconds);
         let [text, mark] = [TEXT, CANCEL].map(modified);
@@ -231,25 +240,28 @@ impl Folder {
     /// Ends a run whose process has died. Call it with its lock held. It ends now, so that it is kept as long as any
     /// other.
     fn settle(&self, record: &mut Record) {
-        let end = match self.is_marked(record.id) {
-            true => RunState::Cancelled,
-            false => RunState::Interrupted,
-        };
-        let now = milliseconds_now();
+        let (now, mut lines) = (milliseconds_now(), take(&mut record.lines));
         // The step may have ended after a month did, and the clock may have been set back since.
         let times = [record.updated, now].map(|at| [timestamp(at), next_month(at)]);
-        record.end(end, now);
-        self.measure(record);
-        if let Some(asked) = record.asked.take() {
-            // The text is that of the last step.
-            let is_last = asked.step == record.patterns.len();
-            let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
-            let line = line(now, record, &asked, end.name(), Err(written));
-            if self.account_dead(&line, times.as_flattened()).is_err() {
-                // The next process that finds the run tries again.
-                record.ended = None;
-                return;
-            }
+        if record.state == RunState::Working {
+            let end = match self.is_marked(record.id) {
+                true => RunState::Cancelled,
+                false => RunState::Interrupted,
+            };
+            record.end(end, now);
+            self.measure(record);
+            lines.extend(record.asked.take().map(|asked| {
+                // The text is that of the last step.
+                let is_last = asked.step == record.patterns.len();
+                let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
+                line(now, record, &asked, end.name(), Err(written))
+            }));
+        }
+        let times = times.as_flattened();
+        if lines.iter().any(|line| self.account_dead(line, times).is_err()) {
+            // The next process that finds the run tries again.
+            record.ended = None;
+            return;
         }
         match self.write(record, true) {
             Ok(()) => self.remove(record.id, &[CANCEL]),

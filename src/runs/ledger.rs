@@ -7,8 +7,9 @@
 //! the file's lock and in one write. If a killed process has left half a line, the next process ends that line, and it
 //! does not count, because a line ends with its step. No file is ever removed here.
 //!
-//! A step has one line. If its process was killed before it wrote the line, the process that finds the run interrupted
-//! writes it; until then, the run is not settled. Of two lines for one step, the first counts.
+//! A step has one line. Until it is written, the run's file says so, and its text stays locked. If the process was killed
+//! before it wrote the line, the process that finds the run writes it; until then, the run is not settled. Of two lines
+//! for one step, the first counts.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -51,17 +52,22 @@ pub(super) struct Asked {
 /// What is not in the files yet, and what is known of them.
 #[derive(Default)]
 pub(super) struct LedgerState {
-    /// Lines that could not be written yet, the oldest first.
+    /// Lines that are not written yet, the oldest first.
     waiting: VecDeque<String>,
-    /// The line of a dead run was written since the last [`Folder::flush`].
-    has_settled: bool,
-    /// Another process held the lock for too long: it is not waited for again until it lets go.
-    is_held: bool,
     /// The month whose lines `used` has, up to this byte of its file.
     month: String,
     read: u64,
     /// Tokens by caller.
     used: HashMap<String, u64>,
+}
+
+/// How writing to the files went.
+#[derive(Default)]
+pub(super) struct Writing {
+    /// The line of a dead run was written since the last [`Folder::flush`].
+    has_settled: bool,
+    /// Another process held the lock for too long: it is not waited for again until it lets go.
+    is_held: bool,
 }
 
 /// What a line says.
@@ -102,20 +108,24 @@ pub(super) fn line(
 }
 
 impl Folder {
-    /// Writes a line. One that cannot be written waits; if too many do, it is logged.
-    pub(super) fn account(&self, line: String) {
+    /// A line that the next [`Folder::flush`] writes.
+    pub(super) fn add(&self, line: String) {
         lock(&self.ledger).waiting.push_back(line);
-        self.flush();
-        self.log_waiting(MAX_WAITING);
     }
 
-    /// Writes the line of a run whose process has died, unless it is there, in one of the months of `times`.
+    /// Is this line still to be written?
+    pub(super) fn is_waiting(&self, line: &String) -> bool {
+        lock(&self.ledger).waiting.contains(line)
+    }
+
+    /// Writes a line of a run whose process has died, unless it is there, in its month or in one of `times`.
     ///
     /// # Errors
     /// The line was not written, and should be tried again.
     pub(super) fn account_dead(&self, line: &str, times: &[String]) -> io::Result<()> {
         let mut is_there = false;
-        for month in BTreeSet::from_iter(times.iter().map(|time| self.month(&time[..7]))) {
+        let times = times.iter().map(String::as_str).chain([line]);
+        for month in BTreeSet::from_iter(times.map(|time| self.month(&time[..7]))) {
             if let Ok(file) = open_plain(&month, OpenOptions::new().read(true)) {
                 let step = LedgerLine::parse(line).map(|line| line.step);
                 lines(file, |line| is_there |= Some(line.step) == step);
@@ -124,25 +134,25 @@ impl Folder {
         if is_there {
             return Ok(());
         }
-        let mut state = lock(&self.ledger);
-        let file = self.put(&mut state.is_held, line)?;
-        state.has_settled = true;
-        drop(state);
+        let mut writing = lock(&self.writing);
+        let file = self.put(&mut writing.is_held, line)?;
+        writing.has_settled = true;
+        drop(writing);
         file.sync_data()
     }
 
-    /// Writes the lines that wait, up to the first that cannot be written. Says whether one was written, and how many wait.
+    /// Writes the lines that wait, up to the first that cannot be written. Says whether one was written, and how many wait;
+    /// if too many do, the rest is logged.
     pub(super) fn flush(&self) -> (bool, usize) {
-        let (mut state, mut written) = (lock(&self.ledger), None);
-        let LedgerState {
-            waiting, is_held, ..
-        } = &mut *state;
-        while let Some(Ok(file)) = waiting.front().map(|line| self.put(is_held, line)) {
+        let (mut writing, mut written) = (lock(&self.writing), None);
+        let first = || lock(&self.ledger).waiting.front().cloned();
+        while let Some(Ok(file)) = first().map(|line| self.put(&mut writing.is_held, &line)) {
             written = Some(file);
-            waiting.pop_front();
+            lock(&self.ledger).waiting.pop_front();
         }
-        let (waiting, has_settled) = (state.waiting.len(), take(&mut state.has_settled));
-        drop(state);
+        let has_settled = take(&mut writing.has_settled);
+        drop(writing);
+        let waiting = self.log_waiting(MAX_WAITING);
         // Without the lock, so that no other thread waits for the disk. If this fails, only a power cut can lose the
         // lines.
         let synced = written.map(|file| file.sync_data());
@@ -150,19 +160,20 @@ impl Folder {
     }
 
     /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all.
-    pub(super) fn log_waiting(&self, first: usize) {
-        let mut state = lock(&self.ledger);
+    pub(super) fn log_waiting(&self, first: usize) -> usize {
+        let (_alone, mut state) = (lock(&self.writing), lock(&self.ledger));
         let first = first.min(state.waiting.len());
         for line in state.waiting.drain(first..) {
             log::error!("not written to the ledger: {}", line.trim_end());
         }
+        first
     }
 
     fn month(&self, month: &str) -> PathBuf {
         self.path.join(format!("usage-{month}.tsv"))
     }
 
-    /// Writes a line, or logs why not. `is_held` as in [`LedgerState`].
+    /// Writes a line, or logs why not. `is_held` as in [`Writing`].
     fn put(&self, is_held: &mut bool, line: &str) -> io::Result<File> {
         let written = self.append(line, PATIENCE * u32::from(!*is_held));
         let is_busy = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
@@ -292,6 +303,13 @@ mod tests {
     /// The 28th of July 2026, 12:00.
     const JULY: &str = "usage-2026-07.tsv";
     const DAY: u64 = 86_400_000;
+
+    impl Folder {
+        fn account(&self, line: String) {
+            self.add(line);
+            self.flush();
+        }
+    }
 
     fn open(at: &Temporary) -> Arc<Folder> {
         Folder::open(&at.0).unwrap()

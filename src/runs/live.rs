@@ -205,16 +205,30 @@ impl LiveRun {
         let mut state = self.state();
         let record = Arc::make_mut(&mut state.record);
         (record.asked, record.report.partial) = (Some(asked), earlier.to_vec());
+        let folder = self.folder.as_ref();
+        let is_waiting = |line: &String| folder.is_some_and(|folder| folder.is_waiting(line));
+        record.lines.retain(is_waiting);
         state.rest = state.record.rest();
         drop(state);
         self.write(Some(false));
     }
 
-    /// The step whose model was asked: it is returned once.
-    pub(super) fn asked(&self) -> Option<Asked> {
+    /// The step whose model was asked has ended, once. Until its line is written, it stays with the run.
+    pub(super) fn answered(
+        &self,
+        ledger: &Folder,
+        line: impl FnOnce(&Record, &Asked) -> String,
+    ) -> bool {
         let mut state = self.state();
-        state.record.asked.as_ref()?;
-        Arc::make_mut(&mut state.record).asked.take()
+        let Some(asked) = state.record.asked.clone() else {
+            return false;
+        };
+        let record = Arc::make_mut(&mut state.record);
+        let line = line(record, &asked);
+        record.asked = None;
+        record.lines.push(line.clone());
+        ledger.add(line);
+        true
     }
 
     /// Checks for a cancellation by another process.
@@ -302,8 +316,8 @@ impl LiveRun {
         Some(record)
     }
 
-    /// Writes the end to disk, durably, text first. If that fails, the text stays locked: for other processes the run
-    /// works until its end is written. On a full disk `make_room` may say that it can be tried again.
+    /// Writes the end to disk, durably, text first. If that fails, or a line of the ledger still waits, the text stays
+    /// locked: for other processes the run works until its end is written. On a full disk `make_room` may say that it can be tried again.
     pub(super) fn write_end(
         &self,
         folder: &Folder,
@@ -327,6 +341,7 @@ impl LiveRun {
                 if is_marked() {
                     record.state = RunState::Cancelled;
                 }
+                record.lines.retain(|line| folder.is_waiting(line));
                 folder.write(record, true)?;
                 if record.state == RunState::Cancelled || !is_marked() {
                     return Ok(());
@@ -340,9 +355,11 @@ impl LiveRun {
                 return false;
             }
         }
-        files.text = None;
-        folder.remove(self.id, &[CANCEL]);
-        true
+        if record.is_settled() {
+            files.text = None;
+            folder.remove(self.id, &[CANCEL]);
+        }
+        record.is_settled()
     }
 
     /// Closes it with this record.

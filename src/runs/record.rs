@@ -113,6 +113,9 @@ pub(crate) struct Record {
     /// The step whose model was asked and has no line in the ledger yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked: Option<Asked>,
+    /// Lines of steps that have ended, as long as they are perhaps not in the ledger.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) lines: Vec<String>,
     /// What its worker reported at its end.
     #[serde(flatten)]
     pub(crate) report: RunReport,
@@ -169,6 +172,7 @@ impl Record {
             bytes: 0,
             chars: Some(0),
             asked: None,
+            lines: Vec::new(),
             report: RunReport::default(),
         }
     }
@@ -180,6 +184,7 @@ impl Record {
             patterns: self.patterns.clone(),
             model: self.model.clone(),
             asked: None,
+            lines: Vec::new(),
             report: RunReport::default(),
             ..*self
         })
@@ -188,6 +193,11 @@ impl Record {
     /// Does it have more than `seen` bytes of text, or has it ended?
     pub(super) fn has_news(&self, seen: u64) -> bool {
         self.bytes > seen || self.state != RunState::Working
+    }
+
+    /// Has it ended, with all its lines in the ledger?
+    pub(super) fn is_settled(&self) -> bool {
+        self.state != RunState::Working && self.lines.is_empty()
     }
 
     /// Notes that the run ends `now`.

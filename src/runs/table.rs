@@ -166,16 +166,17 @@ impl Runs {
 
     /// Writes the line of a run's step whose model was asked, once.
     pub(super) fn account(&self, live: &LiveRun, outcome: &str, tokens: Result<[u64; 2], u64>) {
-        if let Some(asked) = live.asked()
-            && let Some(folder) = &self.ledger
-        {
-            let run = live.record();
+        let Some(folder) = &self.ledger else { return };
+        let has_asked = live.answered(folder, |run, asked| {
             let outcome = match run.state {
                 // Somebody has stopped it, whatever its worker says.
                 RunState::Cancelled | RunState::Interrupted => run.state.name(),
                 _ => outcome,
             };
-            folder.account(line(self.clock.today(), &run, &asked, outcome, tokens));
+            line(self.clock.today(), run, asked, outcome, tokens)
+        });
+        if has_asked {
+            folder.flush();
         }
     }
 

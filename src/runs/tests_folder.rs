@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use crate::access::Identity;
 use crate::account::{Accounts, Resource};
+use crate::time::timestamp;
 
 use super::tests::{Bench, KEEP, LONG, accounts, by_hand, clock, complete, named, record};
 use super::*;
@@ -515,6 +516,49 @@ fn that_a_model_was_asked_is_written_as_soon_as_there_is_room() {
     fs::remove_dir(obstacle).unwrap();
     tick(&writer);
     assert!(is_there(), "if the process is killed now, the step is paid");
+}
+
+#[test]
+fn no_line_is_lost_if_the_process_is_killed_while_the_ledger_is_busy() {
+    let (at, bench) = one_process();
+    let month = format!("usage-{}.tsv", &timestamp(milliseconds_now())[..7]);
+    let ledger = File::create(at.0.join(&month)).unwrap();
+    ledger.lock().unwrap();
+    // What is left if the process is killed now: locks are not copied.
+    let killed = || {
+        let left = Temporary::new();
+        fs::create_dir(&left.0).unwrap();
+        for name in at.names() {
+            fs::copy(at.0.join(&name), left.0.join(&name)).unwrap();
+        }
+        left
+    };
+    let outcomes = |at: &Temporary| {
+        at.process().runs.sweep();
+        let text = fs::read_to_string(at.0.join(&month)).unwrap();
+        let outcome = |line: &str| line.split('\t').nth(6).unwrap().to_owned();
+        Vec::from_iter(text.lines().map(outcome))
+    };
+    let writer = bench.begin(&Identity::Local);
+    writer.ask("m", 3, &[]);
+    writer.answered("ok", Ok([5, 7]));
+    writer.ask("m", 4, &["one".to_owned()]);
+    let in_the_second_step = killed();
+    writer.answered("ok", Ok([6, 8]));
+    complete(&writer);
+    let at_the_end = killed();
+    assert_eq!(at.seen(&writer.run()).0, RunState::Completed);
+    ledger.unlock().unwrap();
+    assert_eq!(outcomes(&at).len(), 0, "left to the process that works");
+    assert!(!bench.runs.is_failing());
+    for _ in 0..2 {
+        assert_eq!(outcomes(&in_the_second_step), ["ok", "interrupted"]);
+        assert_eq!(outcomes(&at_the_end), ["ok", "ok"]);
+        assert_eq!(outcomes(&at), ["ok", "ok"]);
+    }
+    assert_eq!(at_the_end.seen(&writer.run()).0, RunState::Completed);
+    let record = fs::read_to_string(at.file(writer.run().id(), "json")).unwrap();
+    assert!(!record.contains("lines"), "{record}");
 }
 
 #[test]
