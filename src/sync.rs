@@ -1,10 +1,7 @@
 //! Threads, and locks and condition variables that ignore poisoning.
 
 use std::io;
-use std::sync::{
-    Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-    TryLockError,
-};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,16 +40,6 @@ impl<F: FnMut()> Drop for Finally<F> {
 /// call must not affect others.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reads what is behind `shared`; readers do not wait for each other.
-pub(crate) fn read<T>(shared: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    shared.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Changes what is behind `shared`.
-pub(crate) fn write<T>(shared: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    shared.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The same as [`lock`] without waiting; `None` while another thread holds it.

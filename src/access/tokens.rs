@@ -15,7 +15,7 @@ use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::encoding::sha256::sha256_hex;
 use crate::logging;
 use crate::os::files::{self, open_plain};
 use crate::os::random;
-use crate::sync::{lock, read, spawn, try_lock, write};
+use crate::sync::{lock, spawn, try_lock};
 use crate::text::{counted, shown, unusable};
 use crate::time::{self, Clock, SystemClock};
 
@@ -66,7 +66,7 @@ pub(crate) struct Tokens {
     /// The accounts, where each name has a seat.
     accounts: Accounts,
     clock: Box<dyn Clock>,
-    table: RwLock<TokenTable>,
+    table: Mutex<TokenTable>,
     watch: Mutex<Watch>,
 }
 
@@ -118,7 +118,7 @@ impl Tokens {
         accounts: &Accounts,
     ) -> Result<Tokens, String> {
         let tokens = Tokens {
-            table: RwLock::new(parse("", default.as_ref(), true).0),
+            table: Mutex::new(parse("", default.as_ref(), true).0),
             default,
             file,
             has_ledger,
@@ -129,7 +129,7 @@ impl Tokens {
         let (change, faults) = tokens.look(&mut lock(&tokens.watch), Duration::ZERO);
         report((change, Vec::new()));
         if tokens.file.is_none() {
-            tokens.seat(&read(&tokens.table));
+            tokens.seat(&lock(&tokens.table));
         }
         match faults.join("\n").replace(STAY, "") {
             told if told.is_empty() => Ok(tokens),
@@ -192,7 +192,7 @@ impl Tokens {
             let _nobody = logging::caller_scope(None);
             report(self.look(&mut watch, SETTLE_TIME));
         }
-        let holder = read(&self.table).get(&token).cloned();
+        let holder = lock(&self.table).get(&token).cloned();
         let (identity, allowance) = holder.ok_or(Flaw::UNKNOWN)?;
         let today = time::timestamp(self.clock.today());
         match &allowance.until {
@@ -269,7 +269,7 @@ impl Tokens {
 
     /// Takes over these tokens, and says whose were added, changed and removed.
     fn take(&self, table: TokenTable) -> String {
-        let mut current = write(&self.table);
+        let mut current = lock(&self.table);
         let nobody = TokenTable::new();
         let (old, new) = (names(&current, &nobody), names(&table, &nobody));
         let differ = &names(&table, &current) | &names(&current, &table);

@@ -17,12 +17,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::os::heap;
-use crate::sync::{Finally, lock, read, write};
+use crate::sync::{Finally, lock};
 use crate::table::table;
 use rate::Rate;
 
@@ -97,7 +97,7 @@ pub(crate) struct Accounts(Arc<Bank>);
 struct Bank {
     bounds: Bounds,
     /// The accounts by identity. An account that holds nothing is forgotten once its rate is whole again.
-    accounts: RwLock<HashMap<String, Account>>,
+    accounts: Mutex<HashMap<String, Account>>,
     /// Those with a seat of their own.
     named: Mutex<Vec<Account>>,
     /// How much is held by all.
@@ -176,7 +176,7 @@ impl Accounts {
         };
         let (seats, mut free_seats) = (names.len() + shared_seats, shared_seats);
         *lock(&self.0.named) = names.iter().map(|name| self.of(name)).collect();
-        let accounts = &*write(&self.0.accounts);
+        let accounts = &*lock(&self.0.accounts);
         let changing = accounts.values().map(|account| lock(&account.0.changing));
         let _nobody_changes = Vec::from_iter(changing);
         for what in Resource::ALL {
@@ -211,10 +211,11 @@ impl Accounts {
     pub(crate) fn of(&self, identity: impl fmt::Display) -> Account {
         let several = self.0.bounds.shared_seats.map(|_| identity.to_string());
         let name = several.unwrap_or_default();
-        if let Some(account) = read(&self.0.accounts).get(&name) {
+        let accounts = &mut *lock(&self.0.accounts);
+        if let Some(account) = accounts.get(&name) {
             return account.clone();
         }
-        let (accounts, now) = (&mut *write(&self.0.accounts), Instant::now());
+        let now = Instant::now();
         if accounts.len() >= MANY_HOLDERS {
             accounts
                 .retain(|_, Account(one)| Arc::strong_count(one) > 1 || !one.rate.is_whole(now));
@@ -736,10 +737,10 @@ mod tests {
         let _used = accounts.of("c");
         let found = [0..MANY_HOLDERS - 3, 0..1, MANY_HOLDERS..MANY_HOLDERS + 1].map(|names| {
             names.for_each(|name| drop(accounts.of(name)));
-            read(&accounts.0.accounts).len()
+            lock(&accounts.0.accounts).len()
         });
         assert_eq!(found, [MANY_HOLDERS, MANY_HOLDERS, 3]);
-        let found = ["a", "b", "c"].map(|name| read(&accounts.0.accounts).contains_key(name));
+        let found = ["a", "b", "c"].map(|name| lock(&accounts.0.accounts).contains_key(name));
         assert_eq!(found, [true, false, true], "the rate of one is used up");
     }
 

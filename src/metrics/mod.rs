@@ -7,13 +7,11 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
-use std::sync::RwLock;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::error::{Cause, Error};
-use crate::sync::{read, write};
+use crate::sync::lock;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
 const BUCKETS: [f64; 14] = [
@@ -59,10 +57,10 @@ families! {
 }
 
 /// Samples that differ in the values of their `N` labels.
-pub(crate) struct Family<T, const N: usize, V = AtomicU64> {
+pub(crate) struct Family<T, const N: usize, V = u64> {
     name: &'static str,
     labels: [&'static str; N],
-    samples: RwLock<BTreeMap<[T; N], V>>,
+    samples: Mutex<BTreeMap<[T; N], V>>,
 }
 
 /// One sample without labels.
@@ -75,41 +73,38 @@ impl<T, const N: usize, V> Family<T, N, V> {
         Family {
             name,
             labels,
-            samples: RwLock::new(BTreeMap::new()),
+            samples: Mutex::new(BTreeMap::new()),
         }
     }
 }
 
 impl<T: Ord, const N: usize, V: Default> Family<T, N, V> {
-    /// Changes the sample with these values of the labels. Only the first change of a sample excludes others.
-    fn change(&self, values: [T; N], change: impl Fn(&V)) {
-        if let Some(sample) = read(&self.samples).get(&values) {
-            return change(sample);
-        }
-        change(write(&self.samples).entry(values).or_default());
+    /// Changes the sample with these values of the labels.
+    fn change(&self, values: [T; N], change: impl FnOnce(&mut V)) {
+        change(lock(&self.samples).entry(values).or_default());
     }
 }
 
 impl<T: Ord + Display, const N: usize> Family<T, N> {
     /// Adds `more` to the sample with these values of the labels.
     pub(crate) fn add(&self, values: [T; N], more: u64) {
-        self.change(values, |sample| _ = sample.fetch_add(more, Relaxed));
+        self.change(values, |sample| *sample += more);
     }
 
     /// Sets the sample with these values of the labels.
     pub(crate) fn set(&self, values: [T; N], value: u64) {
-        self.change(values, |sample| sample.store(value, Relaxed));
+        self.change(values, |sample| *sample = value);
     }
 
     fn write(&self, out: &mut String) {
-        let samples = read(&self.samples);
+        let samples = lock(&self.samples);
         if N == 0 && samples.is_empty() {
             write_sample(out, self.name, &[], 0);
         }
         for (values, sample) in &*samples {
             let values = values.each_ref().map(T::to_string);
             let labels: [_; N] = std::array::from_fn(|at| (self.labels[at], values[at].as_str()));
-            write_sample(out, self.name, &labels, sample.load(Relaxed));
+            write_sample(out, self.name, &labels, sample);
         }
     }
 }
@@ -117,30 +112,30 @@ impl<T: Ord + Display, const N: usize> Family<T, N> {
 #[derive(Default)]
 pub(crate) struct Times {
     /// How many ended in each of [`BUCKETS`], not cumulative; the last one is `+Inf`.
-    buckets: [AtomicU64; BUCKETS.len() + 1],
-    nanoseconds: AtomicU64,
+    buckets: [u64; BUCKETS.len() + 1],
+    sum: Duration,
 }
 
 impl Histogram {
     fn observe(&self, values: [&'static str; 1], took: Duration) {
         let bucket = BUCKETS.partition_point(|bound| *bound < took.as_secs_f64());
         self.change(values, |times| {
-            times.buckets[bucket].fetch_add(1, Relaxed);
-            times.nanoseconds.fetch_add(took.as_nanos() as u64, Relaxed);
+            times.buckets[bucket] += 1;
+            times.sum += took;
         });
     }
 
     fn write(&self, out: &mut String) {
-        for ([value], times) in &*read(&self.samples) {
+        for ([value], times) in &*lock(&self.samples) {
             let label = (self.labels[0], *value);
             let mut count = 0;
             for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(&times.buckets) {
-                count += more.load(Relaxed);
+                count += more;
                 let bound = bound.map_or_else(|| "+Inf".to_owned(), f64::to_string);
                 let bucket = format!("{}_bucket", self.name);
                 write_sample(out, &bucket, &[label, ("le", &bound)], count);
             }
-            let sum = Duration::from_nanos(times.nanoseconds.load(Relaxed)).as_secs_f64();
+            let sum = times.sum.as_secs_f64();
             write_sample(out, &format!("{}_sum", self.name), &[label], sum);
             write_sample(out, &format!("{}_count", self.name), &[label], count);
         }

@@ -30,7 +30,7 @@ use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::{milliseconds, milliseconds_now, next_month, timestamp};
 
-use super::ledger::{LedgerState, Writing, estimate, line};
+use super::ledger::{LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
 use super::table::REFRESH;
 use super::{PIECE, pieces};
@@ -62,8 +62,11 @@ pub(crate) struct Folder {
     pub(super) path: PathBuf,
     /// See `ledger`.
     pub(super) ledger: Mutex<LedgerState>,
-    /// Held while the ledger is written, which may take as long as another process does. Locked before `ledger`.
-    pub(super) writing: Mutex<Writing>,
+    /// Another process kept the lock of the ledger for too long: it is not waited for again until it lets go. Held over
+    /// that wait, and locked before `ledger`.
+    pub(super) is_held: Mutex<bool>,
+    /// The line of a dead run was written since the last [`Folder::flush`].
+    pub(super) has_settled: AtomicBool,
     /// A write has failed, and not all that could not be written has been since.
     failing: AtomicBool,
     /// When the log last said that all had been written.
@@ -219,13 +222,8 @@ impl Folder {
         })
     }
 
-    /// Brings the record of a working run up to date with its files. The characters of its text are not counted.
+    /// Brings the record of a run that is not settled up to date with its files. The characters of its text are not counted.
     fn update(&self, record: &mut Record) {
-        if record.state != RunState::Working {
-            // Its process may die before it has written its lines, so the run is read again.
-            record.ended = None;
-            return;
-        }
         let id = record.id;
         let modified = |part| self.plain(id, part)?.modified().ok().map(milliseconds);
         let [text, mark] = [TEXT, CANCEL].map(modified);
@@ -234,7 +232,8 @@ impl Folder {
         }
         record.updated = record.updated.max(text.max(mark).unwrap_or(0));
         record.bytes = self.text_length(id);
-        record.chars = None;
+        // Even if it has ended, so that it is read again until all its lines are written.
+        (record.chars, record.ended) = (None, None);
     }
 
     /// Ends a run whose process has died. Call it with its lock held. It ends now, so that it is kept as long as any
@@ -258,7 +257,10 @@ impl Folder {
             }));
         }
         let times = times.as_flattened();
-        if lines.iter().any(|line| self.account_dead(line, times).is_err()) {
+        if lines
+            .iter()
+            .any(|line| self.account_dead(line, times).is_err())
+        {
             // The next process that finds the run tries again.
             record.ended = None;
             return;

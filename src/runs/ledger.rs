@@ -14,8 +14,8 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::mem::take;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,15 +59,6 @@ pub(super) struct LedgerState {
     read: u64,
     /// Tokens by caller.
     used: HashMap<String, u64>,
-}
-
-/// How writing to the files went.
-#[derive(Default)]
-pub(super) struct Writing {
-    /// The line of a dead run was written since the last [`Folder::flush`].
-    has_settled: bool,
-    /// Another process held the lock for too long: it is not waited for again until it lets go.
-    is_held: bool,
 }
 
 /// What a line says.
@@ -134,24 +125,22 @@ impl Folder {
         if is_there {
             return Ok(());
         }
-        let mut writing = lock(&self.writing);
-        let file = self.put(&mut writing.is_held, line)?;
-        writing.has_settled = true;
-        drop(writing);
+        let file = self.put(&mut lock(&self.is_held), line)?;
+        self.has_settled.store(true, Ordering::Relaxed);
         file.sync_data()
     }
 
     /// Writes the lines that wait, up to the first that cannot be written. Says whether one was written, and how many wait;
     /// if too many do, the rest is logged.
     pub(super) fn flush(&self) -> (bool, usize) {
-        let (mut writing, mut written) = (lock(&self.writing), None);
+        let (mut is_held, mut written) = (lock(&self.is_held), None);
         let first = || lock(&self.ledger).waiting.front().cloned();
-        while let Some(Ok(file)) = first().map(|line| self.put(&mut writing.is_held, &line)) {
+        while let Some(Ok(file)) = first().map(|line| self.put(&mut is_held, &line)) {
             written = Some(file);
             lock(&self.ledger).waiting.pop_front();
         }
-        let has_settled = take(&mut writing.has_settled);
-        drop(writing);
+        drop(is_held);
+        let has_settled = self.has_settled.swap(false, Ordering::Relaxed);
         let waiting = self.log_waiting(MAX_WAITING);
         // Without the lock, so that no other thread waits for the disk. If this fails, only a power cut can lose the
         // lines.
@@ -161,7 +150,7 @@ impl Folder {
 
     /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all.
     pub(super) fn log_waiting(&self, first: usize) -> usize {
-        let (_alone, mut state) = (lock(&self.writing), lock(&self.ledger));
+        let (_alone, mut state) = (lock(&self.is_held), lock(&self.ledger));
         let first = first.min(state.waiting.len());
         for line in state.waiting.drain(first..) {
             log::error!("not written to the ledger: {}", line.trim_end());
@@ -173,7 +162,7 @@ impl Folder {
         self.path.join(format!("usage-{month}.tsv"))
     }
 
-    /// Writes a line, or logs why not. `is_held` as in [`Writing`].
+    /// Writes a line, or logs why not. `is_held` as in [`Folder`].
     fn put(&self, is_held: &mut bool, line: &str) -> io::Result<File> {
         let written = self.append(line, PATIENCE * u32::from(!*is_held));
         let is_busy = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
@@ -224,10 +213,11 @@ impl Folder {
         if let Ok(mut file) = file
             && file.seek(SeekFrom::Start(state.read)).is_ok()
         {
-            state.read += lines(file, |line| {
+            let (read, _) = lines(file, |line| {
                 let used = state.used.entry(line.caller.to_owned()).or_default();
                 *used = used.saturating_add(line.sum());
             });
+            state.read += read;
         }
         let used = state.used.get(caller).copied().unwrap_or(0);
         let waiting = state.waiting.iter().map(String::as_str);
@@ -269,18 +259,19 @@ fn column(name: &str) -> String {
     name.chars().map(encoded).collect()
 }
 
-/// Reads the whole lines of a file up to its end, and says how many bytes they are.
-pub(super) fn lines(file: File, mut each: impl FnMut(LedgerLine<'_>)) -> u64 {
-    let (mut file, mut line, mut read) = (BufReader::new(file), Vec::new(), 0);
+/// Reads the whole lines of a file up to its end. Says how many bytes they are, and how many of them cannot be read.
+pub(super) fn lines(file: File, mut each: impl FnMut(LedgerLine<'_>)) -> (u64, usize) {
+    let (mut file, mut line, mut read, mut unread) = (BufReader::new(file), Vec::new(), 0, 0);
     let mut next = |line: &mut Vec<u8>| file.by_ref().take(MAX_LINE).read_until(b'\n', line);
     while next(&mut line).is_ok() && (line.ends_with(b"\n") || line.len() as u64 == MAX_LINE) {
-        if let Some(line) = str::from_utf8(&line).ok().and_then(LedgerLine::parse) {
-            each(line);
+        match str::from_utf8(&line).ok().and_then(LedgerLine::parse) {
+            Some(line) => each(line),
+            None => unread += 1,
         }
         read += line.len() as u64;
         line.clear();
     }
-    read
+    (read, unread)
 }
 
 #[cfg(test)]

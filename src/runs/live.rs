@@ -205,9 +205,6 @@ impl LiveRun {
         let mut state = self.state();
         let record = Arc::make_mut(&mut state.record);
         (record.asked, record.report.partial) = (Some(asked), earlier.to_vec());
-        let folder = self.folder.as_ref();
-        let is_waiting = |line: &String| folder.is_some_and(|folder| folder.is_waiting(line));
-        record.lines.retain(is_waiting);
         state.rest = state.record.rest();
         drop(state);
         self.write(Some(false));

@@ -32,7 +32,7 @@ type Sums = [u64; 5];
 
 /// What each caller used of each model since the month or day `from`, or only in that month if `in_it`. Returns objects;
 /// the last one has the sums. With prices, they also have the cost where it is known. Runs whose process has
-/// died get their lines first; the log says if this user may not do that.
+/// died get their lines first; the log says if this user may not do that, and how many lines cannot be read.
 ///
 /// # Errors
 /// The folder, or a ledger in it, cannot be read.
@@ -41,7 +41,7 @@ pub(crate) fn usage(
     (from, in_it): (&str, bool),
     prices: Option<&Prices>,
 ) -> io::Result<Vec<Value>> {
-    let (mut sums, mut seen) = (BTreeMap::<_, Sums>::new(), HashSet::new());
+    let (mut sums, mut seen, mut unread) = (BTreeMap::<_, Sums>::new(), HashSet::new(), 0);
     let entries = fs::read_dir(folder)?;
     match Folder::open(folder) {
         Ok(folder) => {
@@ -58,10 +58,11 @@ pub(crate) fn usage(
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         let month = name.and_then(|name| name.strip_prefix("usage-")?.strip_suffix(".tsv"));
-        if month.is_none_or(|month| month < &from[..7]) {
+        if month.is_none_or(|month| month < &from[..7] || (in_it && month != from)) {
             continue;
         }
-        lines(open_plain(&path, OpenOptions::new().read(true))?, |line| {
+        let file = open_plain(&path, OpenOptions::new().read(true))?;
+        let (_, more) = lines(file, |line| {
             let is_meant = line.time >= from && (!in_it || line.time.starts_with(from));
             if is_meant && seen.insert(line.step) {
                 let [input, output] = line.tokens;
@@ -72,6 +73,11 @@ pub(crate) fn usage(
                 *sums = from_fn(|at| sums[at].saturating_add(more[at]));
             }
         });
+        unread += more;
+    }
+    if unread > 0 {
+        let lines = counted(unread, "line");
+        log::warn!("{lines} of the ledger cannot be read: what they say is missing here");
     }
     let (mut all, mut costs, mut rows) = (Sums::default(), 0., Vec::new());
     for ([caller, model], sums) in sums {

@@ -676,11 +676,7 @@ fn judge(said: &Value, settings: &OAuthSettings, asked: Duration, date: i64) -> 
     let name = name.ok_or(AccessError::BadToken(Flaw::NOBODY))?;
     // RFC 9068, 2.2: a client that acts for itself may be its own subject.
     let is_client = sub.is_null() || sub == client;
-    let scopes = match &said["scope"] {
-        Value::String(scopes) => scopes,
-        Value::Null => "",
-        _ => return bad(Flaw::KIND),
-    };
+    let scopes = said["scope"].as_str().unwrap_or_default();
     let has = |role: &Role| scopes.split(' ').any(|scope| scope == role.scope());
     let role = Role::ALL.into_iter().rev().find(has);
     Ok(Grant {
