@@ -206,8 +206,7 @@ impl Tokens {
     /// # Errors
     /// There is no such line, or it has expired.
     pub(super) fn others(&self) -> Result<Arc<Allowance>, Flaw> {
-        let holder = self.holder(NOBODY);
-        holder.map(|(_, allowance)| allowance)
+        self.holder(NOBODY).map(|(_, allowance)| allowance)
     }
 
     /// Takes over the good lines of the file if it has changed, but not in the last `rest`. Returns what has changed,

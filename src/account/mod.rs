@@ -212,21 +212,18 @@ impl Accounts {
         let several = self.0.bounds.shared_seats.map(|_| identity.to_string());
         let name = several.unwrap_or_default();
         let accounts = &mut *lock(&self.0.accounts);
-        if let Some(account) = accounts.get(&name) {
-            return account.clone();
-        }
-        let now = Instant::now();
-        if accounts.len() >= MANY_HOLDERS {
+        if accounts.len() >= MANY_HOLDERS && !accounts.contains_key(&name) {
+            let now = Instant::now();
             accounts
                 .retain(|_, Account(one)| Arc::strong_count(one) > 1 || !one.rate.is_whole(now));
         }
-        let account = accounts.entry(name).or_insert_with(|| {
+        let new = || {
             Account(Arc::new(Holder {
                 bank: self.0.clone(),
                 ..Holder::default()
             }))
-        });
-        account.clone()
+        };
+        accounts.entry(name).or_insert_with(new).clone()
     }
 
     /// Sets what frees the memory of one of an account's finished runs, before memory is refused to it. False if there is

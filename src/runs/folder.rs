@@ -256,11 +256,8 @@ impl Folder {
                 line(now, record, &asked, end.name(), Err(written))
             }));
         }
-        let times = times.as_flattened();
-        if lines
-            .iter()
-            .any(|line| self.account_dead(line, times).is_err())
-        {
+        let fails = |line: &String| self.account_dead(line, times.as_flattened()).is_err();
+        if lines.iter().any(fails) {
             // The next process that finds the run tries again.
             record.ended = None;
             return;

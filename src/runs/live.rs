@@ -21,7 +21,7 @@ use crate::sync::{lock, wait_while};
 use crate::time::{Clock, whole};
 
 use super::folder::{CANCEL, Folder};
-use super::ledger::Asked;
+use super::ledger::{Asked, line};
 use super::pieces;
 use super::record::{Record, RunId, RunReport, RunState};
 
@@ -210,22 +210,24 @@ impl LiveRun {
         self.write(Some(false));
     }
 
-    /// The step whose model was asked has ended, once. Until its line is written, it stays with the run.
-    pub(super) fn answered(
-        &self,
-        ledger: &Folder,
-        line: impl FnOnce(&Record, &Asked) -> String,
-    ) -> bool {
+    /// The step whose model was asked has ended: writes its line, once. Until it is written, the line stays with the run.
+    pub(super) fn answered(&self, ledger: &Folder, outcome: &str, tokens: Result<[u64; 2], u64>) {
         let mut state = self.state();
         let Some(asked) = state.record.asked.clone() else {
-            return false;
+            return;
         };
         let record = Arc::make_mut(&mut state.record);
-        let line = line(record, &asked);
+        let outcome = match record.state {
+            // Somebody has stopped it, whatever its worker says.
+            RunState::Cancelled | RunState::Interrupted => record.state.name(),
+            _ => outcome,
+        };
+        let line = line(self.clock.today(), record, &asked, outcome, tokens);
         record.asked = None;
         record.lines.push(line.clone());
         ledger.add(line);
-        true
+        drop(state);
+        ledger.flush();
     }
 
     /// Checks for a cancellation by another process.

@@ -16,7 +16,7 @@ use crate::sync::{lock, try_lock};
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder, is_gone};
-use super::ledger::{estimate, line};
+use super::ledger::estimate;
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
 use super::{Run, RunWriter};
@@ -164,19 +164,10 @@ impl Runs {
         folder.map_or(0, |folder| folder.used(now, &caller.to_string()))
     }
 
-    /// Writes the line of a run's step whose model was asked, once.
+    /// The step of a run whose model was asked has ended.
     pub(super) fn account(&self, live: &LiveRun, outcome: &str, tokens: Result<[u64; 2], u64>) {
-        let Some(folder) = &self.ledger else { return };
-        let has_asked = live.answered(folder, |run, asked| {
-            let outcome = match run.state {
-                // Somebody has stopped it, whatever its worker says.
-                RunState::Cancelled | RunState::Interrupted => run.state.name(),
-                _ => outcome,
-            };
-            line(self.clock.today(), run, asked, outcome, tokens)
-        });
-        if has_asked {
-            folder.flush();
+        if let Some(folder) = &self.ledger {
+            live.answered(folder, outcome, tokens);
         }
     }
 

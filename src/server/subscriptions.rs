@@ -47,20 +47,14 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
         {\"promptsListChanged\": true}, with true or false as values.";
     let filter = Params::new(request.params, usage).object("notifications")?;
     let keeps = server.backend.runs.keeps();
-    let too_many = || {
-        Refusal::params(format!(
-            "taskIds must be a list of up to {MAX_TASKS} strings."
-        ))
-    };
-    let mut task_ids: Vec<&str> = match filter.get("taskIds").filter(|_| keeps) {
-        None => Vec::new(),
+    let task_ids = match filter.get("taskIds").filter(|_| keeps) {
+        None => Some(Vec::new()),
         Some(_) if !request.context().tasks => return Err(tasks::undeclared()),
-        Some(Node::List(ids)) if ids.len() <= MAX_TASKS => {
-            let ids: Option<_> = ids.iter().map(Node::text).collect();
-            ids.ok_or_else(too_many)?
-        }
-        Some(_) => return Err(too_many()),
+        Some(Node::List(ids)) if ids.len() <= MAX_TASKS => ids.iter().map(Node::text).collect(),
+        Some(_) => None,
     };
+    let too_many = || format!("taskIds must be a list of up to {MAX_TASKS} strings.");
+    let mut task_ids = task_ids.ok_or_else(|| Refusal::params(too_many()))?;
     let wanted = |name| match filter.get(name) {
         None | Some(Node::Bool(false)) => Ok(false),
         Some(Node::Bool(true)) => Ok(true),
