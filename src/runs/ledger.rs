@@ -378,13 +378,8 @@ mod tests {
         let mut run = record(&named(alice));
         run.asked = Some(asked(1, "m"));
         at.leave(&run);
-        let steps = || {
-            usage(&at.0, ("2000-01", false), None)
-                .unwrap()
-                .pop()
-                .unwrap()["steps"]
-                .take()
-        };
+        let rows = || usage(&at.0, ("2000-01", false), None).unwrap();
+        let steps = || rows().pop().unwrap()["steps"].take();
         let file = folder.month(&timestamp(now)[..7]);
         let held = File::create(&file).unwrap();
         held.lock().unwrap();
@@ -403,26 +398,16 @@ mod tests {
         // Killed between its line and its record.
         at.leave(&run);
         assert_eq!((steps(), folder.used(now, alice)), (json!(1), 3));
-        // The same, but found only after the end of the month.
-        let mut old = record(&named("token:bob"));
-        (old.asked, old.updated) = (Some(asked(1, "m")), TODAY);
-        folder.account(line(TODAY, &old, &asked(1, "m"), "ok", Ok([5, 7])));
-        at.leave(&old);
-        assert_eq!((steps(), folder.used(now, "token:bob")), (json!(2), 0));
-        // Or long after a step that ended in the month after its last text.
-        let mut late = record(&named("token:dan"));
-        (late.asked, late.updated) = (Some(asked(1, "m")), TODAY);
-        let after = parse(&next_month(TODAY)).unwrap();
-        folder.account(line(after, &late, &asked(1, "m"), "ok", Ok([5, 7])));
-        at.leave(&late);
-        assert_eq!((steps(), folder.used(now, "token:dan")), (json!(3), 0));
-        // Or after the clock was set back to the month before.
-        let mut early = record(&named("token:eve"));
-        early.asked = Some(asked(1, "m"));
-        let ahead = parse(&next_month(now)).unwrap();
-        folder.account(line(ahead, &early, &asked(1, "m"), "ok", Ok([5, 7])));
-        at.leave(&early);
-        assert_eq!((steps(), folder.used(now, "token:eve")), (json!(4), 0));
+        // The same, but found only after the end of the month; or long after a step that ended in the month after its
+        // last text; or after the clock was set back to the month before.
+        let [after, ahead] = [TODAY, now].map(|at| parse(&next_month(at)).unwrap());
+        for (sum, updated, ended) in [(2, TODAY, TODAY), (3, TODAY, after), (4, now, ahead)] {
+            let mut run = record(&named("token:bob"));
+            (run.asked, run.updated) = (Some(asked(1, "m")), updated);
+            folder.account(line(ended, &run, &asked(1, "m"), "ok", Ok([5, 7])));
+            at.leave(&run);
+            assert_eq!((steps(), folder.used(now, "token:bob")), (json!(sum), 0));
+        }
     }
 
     #[test]

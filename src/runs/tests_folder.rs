@@ -528,9 +528,8 @@ fn no_line_is_lost_if_the_process_is_killed_while_the_ledger_is_busy() {
     let killed = || {
         let left = Temporary::new();
         fs::create_dir(&left.0).unwrap();
-        for name in at.names() {
-            fs::copy(at.0.join(&name), left.0.join(&name)).unwrap();
-        }
+        let copy = |name: &String| fs::copy(at.0.join(name), left.0.join(name)).unwrap();
+        at.names().iter().map(copy).for_each(drop);
         left
     };
     let outcomes = |at: &Temporary| {

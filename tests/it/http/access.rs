@@ -526,8 +526,10 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
         "state/run_0000000000000000000000000000000a.json",
         "{\"version\":9}",
     );
+    folder.write("state/usage-1999-01.tsv", "x\n");
     let shown = usage("1999-01");
     shown.expect_stderr("1 run cannot be read (unsupported)");
+    shown.expect_stderr("1 line of the ledger cannot be read");
     assert_eq!(shown.stdout.lines().count(), 1);
 }
 
