@@ -2,8 +2,8 @@
 //! all, and `--generate plugin`, which has that one and a server of the same patterns (Agent Plugins 1.0).
 //!
 //! In scope: which files may be written. A skill's folder and file must not be links, and a file is only replaced if
-//! its digest says that this program wrote it and nobody has changed it since. Files of a plugin have no digest, so
-//! they are never replaced. Not in scope: the text of a skill of one pattern (`server`).
+//! its digest says that this program wrote it and nobody has changed it since. Other files of a plugin than its skill
+//! have no digest, so they are never replaced. Not in scope: the text of a skill of one pattern (`server`).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -76,9 +76,9 @@ pub(crate) fn write(
     let is_each = what == "skills";
     let (mut written, mut same) = (0, 0);
     for (path, name, text) in &files {
-        // A plugin does not tell which machine it was made on.
+        // Manifests and patterns have no place for a digest.
         let text = match what {
-            "plugin" => text,
+            "plugin" if !path.starts_with("skills/") => text,
             _ => &signed(text, origin),
         };
         match write_one(&dir, path, text) {

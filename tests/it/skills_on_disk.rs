@@ -217,6 +217,9 @@ fn a_plugin_brings_skill_and_patterns_and_names_no_place() {
     );
     let again = plugin().run(DEADLINE);
     again.expect_code(0).expect_stdout("0 written, 7 unchanged");
+    folder.write("patterns/new/system.md", "New.");
+    let more = plugin().run(DEADLINE);
+    more.expect_code(0).expect_stdout("3 written, 6 unchanged");
     folder.write("plugin/plugin.json", r#"{"name": "another"}"#);
     let beside = "kept plugin.json: another text is there, perhaps somebody's work; move it away to get the new one\n0 written, 0 unch";
     plugin().run(DEADLINE).expect_code(0).expect_stdout(beside);
