@@ -33,6 +33,7 @@ use parse::FlagsAndEnv;
 pub(crate) use help::{PRECEDENCE, flags_of, variables};
 pub(crate) use launch::{START, start_flag};
 pub(crate) use parse::unexpected_word;
+pub(crate) use values::from_home;
 
 /// What the program is asked to do.
 #[derive(Debug)]

@@ -44,9 +44,11 @@ impl<'a> FlagsAndEnv<'a> {
         let mut parser = lexopt::Parser::from_args(args);
         let has_value = |error| format!("{error}; leave the value out");
         while let Some(arg) = parser.next().map_err(has_value)? {
-            let mut on = "true";
+            let (mut on, is_call) = ("true", settings.has("call"));
             let flag = match arg {
-                Arg::Long(name) => flags::by_long(name).ok_or_else(|| unknown_long(name))?,
+                Arg::Long(name) => {
+                    flags::by_long(name).ok_or_else(|| unknown_long(name, is_call))?
+                }
                 Arg::Short(c) => {
                     on = LETTER;
                     let flag = FLAGS.iter().find(|flag| flag.short == Some(c));
@@ -258,7 +260,7 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<String, String> 
     }
 }
 
-fn unknown_long(name: &str) -> String {
+fn unknown_long(name: &str, is_call: bool) -> String {
     let name = values::shown(name);
     // People try --api-key, --key, --auth-token, --token, --client-secret and the like.
     let end = format!("_{}", name.to_ascii_uppercase().replace('-', "_"));
@@ -269,36 +271,37 @@ fn unknown_long(name: &str) -> String {
              the variable {variable} instead"
         );
     }
-    let hint = meant(&name).unwrap_or("fabric-mcp --help lists them".to_owned());
-    format!("--{name} is not a flag; {hint}")
+    let mut general = "fabric-mcp --help lists them";
+    let argument = format!("did you mean {}=…, without dashes?", name.replace('-', "_"));
+    if is_call {
+        general = &argument;
+    }
+    format!("--{name} is not a flag; {}", meant(&name, general))
 }
 
 fn unknown_short(letter: char) -> String {
     let letter = letter.escape_debug().to_string();
     let general = "long flags begin with two dashes, and fabric-mcp --help lists them";
-    let hint = meant(&letter).unwrap_or(general.to_owned());
-    format!("-{letter} is not a flag; {hint}")
+    format!("-{letter} is not a flag; {}", meant(&letter, general))
 }
 
 /// Refuses a word that does not belong to a flag.
 pub(crate) fn unexpected_word(word: &str) -> String {
     let general = "fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them";
-    let hint = meant(word).unwrap_or(general.to_owned());
+    let hint = meant(word, general);
     wrong(word, format_args!("does not belong to a flag; {hint}"))
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.
-const FOREIGN_WORDS: [(&str, &str); 9] = [
-    ("base-url url", "--fabric-url URL"),
+const FOREIGN_WORDS: [(&str, &str); 10] = [
+    ("baseurl url", "--fabric-url URL"),
     ("tokens", "--tokens-file FILE"),
     ("stdio", "--transport stdio"),
     ("http serve", "--transport http"),
     ("sse", "--transport sse"),
     ("model m", "--default-model NAME"),
-    (
-        "list list-patterns listpatterns l",
-        "--call fabric_list_patterns",
-    ),
+    ("y force", "--yes"),
+    ("list listpatterns l", "--call fabric_list_patterns"),
     ("query search", "--call fabric_list_patterns WORDS"),
     (
         "run pattern p",
@@ -306,18 +309,18 @@ const FOREIGN_WORDS: [(&str, &str); 9] = [
     ),
 ];
 
-/// The row of a table that has this among its words.
+/// The row of a table that has this among its words, hyphens or not.
 pub(super) fn listed(table: &[(&str, &'static str)], word: &str) -> Option<&'static str> {
-    let mut rows = table.iter();
+    let (mut rows, word) = (table.iter(), word.replace('-', ""));
     let row = rows.find(|(words, _)| words.split(' ').any(|one| one == word));
     row.map(|(_, meant)| *meant)
 }
 
-/// What the user may have meant by `word`.
-fn meant(word: &str) -> Option<String> {
+/// What the user may have meant by `word`, or this `general` hint.
+fn meant(word: &str, general: &str) -> String {
     let found = closest(word, FLAGS.iter().flat_map(Flag::names));
     let found = found.first().filter(|name| is_misspelled(word, name));
     let other = listed(&FOREIGN_WORDS, word).map(str::to_owned);
-    let meant = other.or(found.map(|name| format!("--{name}")))?;
-    Some(format!("did you mean {meant}?"))
+    let meant = other.or(found.map(|name| format!("--{name}")));
+    meant.map_or(general.to_owned(), |meant| format!("did you mean {meant}?"))
 }

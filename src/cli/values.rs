@@ -115,8 +115,8 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A path that may begin with `~`, which bash and zsh do not replace after =.
-pub(super) fn from_home(text: String) -> String {
+/// A path that may begin with `~`, which bash and zsh do not replace after = and @.
+pub(crate) fn from_home(text: String) -> String {
     let inner = Path::new(&text).strip_prefix("~").ok();
     let path = inner.and_then(|inner| Some(std::env::home_dir()?.join(inner)));
     let path = path.and_then(|path| path.into_os_string().into_string().ok());

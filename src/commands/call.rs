@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::access::{Caller, Identity};
-use crate::cli::ExitReason;
+use crate::cli::{ExitReason, from_home};
 use crate::clients::shell;
 use crate::config::{Config, Connect, MAX_FABRIC_BODY, MAX_MESSAGE};
 use crate::demo::NOTE;
@@ -221,6 +221,7 @@ fn no_object(word: &str, what: &str) -> ExitReason {
 /// What to give instead of a word that is not an argument.
 fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason {
     let short = shown(word, 64);
+    let value = shell(&short, OS);
     let tools = tools::TOOLS.iter().filter(|one| one.name == tool);
     let names = Vec::from_iter(tools.flat_map(|one| one.argument_names(&Policy::default())));
     // bash makes such words of the members of JSON without quotes.
@@ -237,11 +238,11 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
             let meant = match &*word.to_ascii_lowercase() {
                 "today" | "yesterday" if tool == "fabric_get_run" => "since=1d",
                 _ if names.contains(&word) => &format!("{word}=…, without spaces around the ="),
-                _ if tool == RUN && word.starts_with('@') => &format!("{INPUT}={short}"),
+                _ if tool == RUN && word.starts_with('@') => &format!("{INPUT}={value}"),
                 _ if tool == RUN && given.contains_key(*first) => {
-                    &format!("{INPUT}={short}, or {INPUT}=@{short} for a file")
+                    &format!("{INPUT}={value}, or {INPUT}=@{value} for a file")
                 }
-                _ => &format!("{first}={short}"),
+                _ => &format!("{first}={value}"),
             };
             format!(
                 "is neither JSON nor KEY=VALUE: did you mean {meant}? --list-tools shows all of them"
@@ -254,6 +255,7 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
 
 /// The text of a file that is given for `key`.
 fn read(key: &str, file: &str) -> Result<String, ExitReason> {
+    let file = &from_home(file.to_owned());
     let path = Path::new(file);
     let opened = File::open(path).map_err(|error| {
         let why = unusable("file", path, &error);
@@ -722,6 +724,7 @@ mod tests {
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern input_text=Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
+            r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither JSON nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows all of them"#,
             r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows all of them"#,
             r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows all of them"#,
             r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt? --list-tools shows all of them"#,

@@ -10,6 +10,8 @@ const MISTAKES: &str = r#"
 --log_level x => --log_level is not a flag; did you mean --log-level?
 --verbose => --verbose is not a flag; fabric-mcp --help lists them
 -p 80 => -p is not a flag; did you mean --call fabric_run_pattern pattern_name=NAME < FILE?
+-y => -y is not a flag; did you mean --yes?
+--call fabric_run_pattern --pattern-name a => --pattern-name is not a flag; did you mean pattern_name=…, without dashes?
 -x => -x is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
 --base-url http://x => --base-url is not a flag; did you mean --fabric-url URL?
 --tokens x => --tokens is not a flag; did you mean --tokens-file FILE?
@@ -33,8 +35,6 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --host http://joe:hunter2@x => --host: "…@x" is not an address or name;
     give one alone, such as 127.0.0.1, and the port by --port
 --transport streamable => --transport: "streamable" is not one of the choices; give stdio, http or sse
---log-level loud => --log-level: "loud" is not one of the choices;
-    give debug, info, warning, error, critical or warn
 --port 65536 => --port: "65536" is not a number from 0 to 65535; give one
 --port +1 => --port: "+1" is not a number from 0 to 65535; give one
 --host= => --host: "" is not an address or name;
@@ -67,16 +67,12 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --start-fabric fabric => "fabric" does not belong to a flag;
     fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them
 --run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
---run-timeout 604800.1 => --run-timeout: "604800.1" is not a time;
-    give seconds from 0.001 to 604800, such as 30 or 0.5
 --keep-runs 1e3 => --keep-runs: "1e3" is not a time;
     give 0 or seconds from 0.001 to 7776000, such as 30 or 0.5
 --max-runs 0 => --max-runs: "0" is not a number from 1 to 4096; give one
 --allow-pattern a/b => --allow-pattern: "a/b" is not a pattern's name;
     give 1 to 128 characters without / and \
 --allowed-host https://x => --allowed-host: "https://x" is not a host;
-    give something like mcp.example.com or mcp.example.com:8443, without scheme or wildcard
---allowed-host *.x => --allowed-host: "*.x" is not a host;
     give something like mcp.example.com or mcp.example.com:8443, without scheme or wildcard
 --allowed-host x:0 => --allowed-host: "x:0" is not a host;
     give something like mcp.example.com or mcp.example.com:8443, without scheme or wildcard
