@@ -82,7 +82,13 @@ impl ClientFile {
         let _locked = File::open(".").inspect(|folder| drop(folder.lock()));
         let unwritable = |error| format!("it cannot be written: {error}");
         let file = Path::new(self.path.file_name().unwrap_or_default());
-        let Some(before) = &self.text else {
+        let there = file.symlink_metadata().is_ok();
+        let now = there.then(|| read(file)).transpose()?;
+        if now.as_ref().map(|(now, _)| now) != self.text.as_ref() {
+            // Another program's change must not be lost.
+            return Err("somebody changed it in the meantime; try again".into());
+        }
+        let Some((before, old)) = now else {
             // Root makes it for the folder's owner.
             let written = fs::metadata(".").and_then(|folder| {
                 create_private(file, text.unwrap_or_default(), |new| {
@@ -91,12 +97,7 @@ impl ClientFile {
             });
             return written.map(|()| None).map_err(unwritable);
         };
-        let (now, old) = read(file)?;
-        if now != *before {
-            // Another program's change must not be lost.
-            return Err("somebody changed it in the meantime; try again".into());
-        }
-        let backup = back_up(file, before, &old)
+        let backup = back_up(file, &before, &old)
             .map_err(|error| format!("no backup can be made of it: {error}"))?;
         let new = beside(file, &format!(".{}.new", std::process::id()));
         let mask = if is_secret { PRIVATE } else { 0o777 };
