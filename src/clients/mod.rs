@@ -60,7 +60,7 @@ row! {
         /// nothing is known.
         pub(crate) limit: u64 = 60,
         /// `limit` in words, with what differs between versions.
-        pub(crate) limit_words: Text = "60 s",
+        pub(crate) limit_words: Text = "not known, assumed to be 60 s",
         /// How the user makes it read its configuration again.
         pub(crate) then: Text = "",
     }
@@ -126,6 +126,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     client("cursor", "Cursor")
         .file("HOME/.cursor/mcp.json")
         .reference(Some((OF_ENV, "cursor .")))
+        .waits(60, "60 s")
         .then("see it in Cursor's settings, under MCP"),
     client("zed", "Zed")
         .format(Format::Json("context_servers"))
@@ -140,7 +141,6 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .file("HOME/.codeium/windsurf/mcp_config.json")
         .urls(&[("", "serverUrl"); 2])
         .reference(Some((OF_ENV, "windsurf .")))
-        .waits(60, "not known, assumed to be 60 s")
         .then("press refresh in Windsurf's list of MCP servers"),
     client("cline", "Cline")
         .file("HOME/.cline/data/settings/cline_mcp_settings.json")
@@ -150,6 +150,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .then("see it in Cline, under MCP Servers"),
     client("continue", "Continue")
         .file("HOME/.continue/mcpServers/fabric.json")
+        .waits(60, "60 s")
         .urls(TYPED)
         .then("see it in Continue's agent mode, under tools"),
     client("codex", "Codex")
@@ -179,7 +180,6 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "mcpServers",
             "Settings, Tools, AI Assistant, MCP: Add, As JSON",
         ))
-        .waits(60, "not known, assumed to be 60 s")
         .then("press Apply in the same dialog"),
     client("goose", "Goose")
         .format(Format::Text(include_str!("goose.yaml")))
@@ -222,28 +222,27 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         // https://antigravity.google/docs/mcp: for its IDE and CLI; versions before 2.0 had antigravity in the place of config.
         .file("HOME/.gemini/config/mcp_config.json")
         .urls(&[("", "serverUrl"); 2])
-        .waits(60, "not known, assumed to be 60 s")
         .then("press refresh under Manage MCP Servers, or see it with /mcp in its CLI"),
     client("kiro", "Kiro")
         .file("HOME/.kiro/settings/mcp.json")
         .reference(Some((OF_SHELL, "kiro .")))
+        .waits(60, "60 s")
         .then("see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI"),
     client("amp", "Amp")
         .format(Format::Json("amp.mcpServers"))
         .file("XDG_CONFIG_HOME/amp/settings.json")
         .reference(Some((OF_SHELL, "amp")))
-        .waits(60, "not known, assumed to be 60 s")
         .then("see it with amp mcp doctor"),
     client("lm-studio", "LM Studio")
         .format(Format::Dialog(
             "mcpServers",
             "Right-hand sidebar, Program: Install, Edit mcp.json",
         ))
+        .waits(60, "60 s")
         .urls(&[("", "url")])
         .then("save it, and see it in the same sidebar"),
     client("warp", "Warp")
         .file("HOME/.warp/.mcp.json")
-        .waits(60, "not known, assumed to be 60 s")
         .then("see it in Warp's settings, under Agents, MCP servers"),
     client("open-webui", "Open WebUI")
         .format(Format::Steps(

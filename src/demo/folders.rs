@@ -94,11 +94,8 @@ impl Folders {
     fn list(&self, dir: &Path, names: &mut BTreeSet<String>) -> io::Result<()> {
         let root = dir.canonicalize()?;
         for name in self.entries(&root)? {
-            if names.contains(&name) {
-                continue;
-            }
             let path = root.join(&name).join("system.md");
-            if self.text(&root, &root, &path).is_some() {
+            if !names.contains(&name) && self.text(&root, &root, &path).is_some() {
                 names.insert(name);
             }
         }
@@ -237,12 +234,9 @@ impl Library for Folders {
                 for file in self.entries(&folder).unwrap_or_default() {
                     let name = file.strip_suffix(".json").unwrap_or_default();
                     let path = folder.join(&file);
-                    if name.is_empty() || strategies.contains_key(name) {
-                        continue;
-                    }
-                    let Some(text) = self.text(&root, &folder, &path) else {
-                        continue;
-                    };
+                    let is_new = !name.is_empty() && !strategies.contains_key(name);
+                    let text = is_new.then(|| self.text(&root, &folder, &path));
+                    let Some(text) = text.flatten() else { continue };
                     if text.len() > room {
                         self.warn(&folder, "only its first 16 MiB are read");
                         break;

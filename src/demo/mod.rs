@@ -179,11 +179,9 @@ fn chat(mut exchange: Exchange<'_>, chat: &Value) -> io::Result<()> {
         Ok(text) => {
             let mut words = 0;
             for content in text.split_inclusive([' ', '\n']) {
-                if words > 0 {
-                    std::thread::sleep(WORD_PAUSE);
-                }
-                words += 1;
                 send(json!({"type": "content", "format": "markdown", "content": content}))?;
+                words += 1;
+                std::thread::sleep(WORD_PAUSE);
             }
             let input = text.split_whitespace().count();
             let total = input + words;

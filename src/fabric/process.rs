@@ -13,7 +13,7 @@
 //!
 //! In scope: which program that is, its environment, start, output and end. Not in scope: requests (`client`).
 
-use std::env;
+use std::env::{self, consts::EXE_EXTENSION};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -34,10 +34,7 @@ use crate::sync::{lock, spawn, start};
 pub(crate) const HELPER: &str = "--hold-fabric";
 
 /// The names under which installers put it on PATH: most of them, and Homebrew.
-const NAMES: [&str; 2] = match cfg!(windows) {
-    true => ["fabric.exe", "fabric-ai.exe"],
-    false => ["fabric", "fabric-ai"],
-};
+const NAMES: [&str; 2] = ["fabric", "fabric-ai"];
 /// Where installers put Fabric, relative to the home folder, in case PATH does not have these: Go, pipx, by hand,
 /// Homebrew, winget.
 const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
@@ -200,9 +197,8 @@ impl Process {
             && last - first < MINUTE
             && last.elapsed() < MINUTE
         {
-            return Err(not_started(
-                "it has ended three times within a minute, so wait for a minute",
-            ));
+            let why = "it has ended three times within a minute, so wait for a minute";
+            return Err(not_started(why));
         }
         lock(&self.output).clear();
         let (program, version) = find(&self.program, &|line| self.note(line))?;
@@ -385,10 +381,10 @@ fn folders() -> Vec<PathBuf> {
 /// # Errors
 /// There is none.
 pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, String), Error> {
-    let usual = NAMES.map(Path::new);
+    let usual = NAMES.map(|name| Path::new(name).with_extension(EXE_EXTENSION));
     let names = match given.as_os_str().is_empty() {
         true => &usual[..],
-        false => &[given],
+        false => &[given.to_owned()],
     };
     let folders = folders();
     let mut all = Vec::new();
@@ -431,10 +427,8 @@ fn version(program: &Path) -> Option<String> {
         let patch = line.trim_start_matches('v').strip_prefix("1.4.");
         patch.is_some_and(|patch| patch.parse::<u32>().is_ok())
     };
-    said.lines()
-        .map(str::trim)
-        .find(is_version)
-        .map(str::to_owned)
+    let mut lines = said.lines().map(str::trim);
+    lines.find(is_version).map(str::to_owned)
 }
 
 #[cfg(all(test, unix))]

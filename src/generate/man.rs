@@ -14,11 +14,8 @@ const TEXT: &str = include_str!("man.roff");
 /// The page for section 1.
 pub(super) fn page() -> String {
     let options = SECTIONS.map(|section| {
-        format!(
-            ".SS {}\n{}",
-            escaped(section),
-            part(&cli::flags_of(section))
-        )
+        let flags = part(&cli::flags_of(section));
+        format!(".SS {}\n{flags}", escaped(section))
     });
     let topics = TOPICS.iter().map(|topic| {
         let parts = topic.text();
