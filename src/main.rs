@@ -196,9 +196,11 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             // The server of a plugin reads its patterns.
             config.policy.patterns_only |= what == "plugin";
             let (server, config, _demo) = assemble(*config)?;
-            let origin = match config.demo {
-                true => "fabric-mcp --demo",
-                false => &config.fabric.url,
+            let origin = match what {
+                _ if config.demo => "fabric-mcp --demo",
+                // It does not tell which machine it was made on.
+                "plugin" => "fabric-mcp --generate plugin",
+                _ => &config.fabric.url,
             };
             let report = generate::write_skills(&server, what, &dir, &names, origin);
             let (text, good) = report.map_err(|error| ExitReason::failed(error.detail))?;
@@ -209,9 +211,15 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             config.policy.plain_results = false;
             // The run ends with this process, so wait for it; it is kept only where another process can find it.
             config.kept.answer_within = Duration::ZERO;
+            // A folder that is not there has no runs, and is not made for that.
+            let reads = tool == "fabric_get_run";
+            let state_dir = &mut config.kept.state_dir;
+            let missing = state_dir.take_if(|folder| reads && !folder.exists());
+            let none = missing.map(|folder| format!("there is no folder {folder:?}"));
+            config.kept.memory_only = none;
             if state_folder(&mut config.kept)?.is_none() {
                 config.kept.keep = Duration::ZERO;
-                if tool == "fabric_get_run"
+                if reads
                     && let Some(folder) = install::shared_folder()
                     && Path::new(&folder).is_dir()
                 {
@@ -236,8 +244,11 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             .and_then(|report| print(&report)),
         Command::There(Task::Serve, at, config) => relay(&at, &config).map(|()| true),
         Command::Here(Task::Check, mut config) => {
-            // `--check` keeps no runs.
+            // `--check` keeps no runs, and makes no folder for them.
+            config.kept.state_dir.take_if(|folder| !folder.exists());
+            state_folder(&mut config.kept)?;
             config.kept.state_dir = None;
+            config.warnings.extend(config.kept.memory_only.take());
             if !config.patterns_dirs.is_empty() {
                 // The log says which patterns are left out.
                 logging::start(config.log_level, config.log_json);

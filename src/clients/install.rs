@@ -173,6 +173,8 @@ impl Installation {
             return Ok(String::new());
         }
         let old = own.filter(|own| started(own).is_some()).map(words);
+        // One that has no runs shows no choice.
+        let old = old.filter(|old| !has(old, &NO_RUNS));
         let chosen = old.as_ref().map(|old| has(old, &[HISTORY]));
         let before = old.filter(|old| has(old, &[HISTORY, STATE_DIR]));
         if let (None, Some(false), Some(old)) = (self.history, chosen, &before) {
@@ -364,11 +366,13 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     let wrong = wrong.trim_start_matches("fabric-mcp: ").trim();
     // That is the flag by which the user gives the URL.
     let wrong = wrong.replace("--connect", "--url");
-    if done.status.code() == Some(2) {
-        return Err(format!("{wrong}. Nothing was changed"));
-    }
-    let Ok(report) = serde_json::from_str::<Value>(&said) else {
-        return Ok(format!("Check: {}{wrong}\n", said.trim()));
+    let report = match serde_json::from_str::<Value>(&said) {
+        Ok(report) => report,
+        // No server would start either.
+        Err(_) if json.is_some() || done.status.code() == Some(2) => {
+            return Err(format!("{wrong}. Nothing was changed"));
+        }
+        Err(_) => return Ok(format!("Check: {}{wrong}\n", said.trim())),
     };
     let problems = report["problems"].as_array().into_iter().flatten();
     let text = |part: &Value| part.as_str().unwrap_or_default().to_owned();

@@ -160,6 +160,10 @@ fn a_run_can_be_found_in_the_state_folder() {
     listed.expect_stdout(
         "No earlier run is known: runs are kept in memory only: --state-dir: not a folder: ",
     );
+    let none = folder.path("no").display().to_string();
+    let missing = call(&fabric, ["fabric_get_run", "--state-dir", &none]).run(DEADLINE);
+    missing.expect_stdout("No earlier run is known: there is no folder");
+    assert!(!folder.path("no").exists());
     fabric.expect_chats(1);
 }
 

@@ -204,7 +204,9 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let call = call.flags("--demo --call fabric_get_run").run(DEADLINE);
     let give = format!(": give --state-dir {}.", folder.display());
     call.expect_code(0).expect_stdout(&give);
-    // Chosen once, it stays chosen.
+    // Chosen once, it stays chosen; an entry without runs shows no choice.
+    install("--yes --read-only").expect_code(0);
+    install("--yes").expect_stdout(&kept);
     install("").expect_code(0).expect_stdout("nothing to do");
     let done = install("--yes --no-history");
     done.expect_code(0).expect_stdout("in memory only");
@@ -254,6 +256,9 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     home.write("one/p/system.md", "Do it.");
     home.run(&format!("{from}/one"))
         .expect_stdout("Check: it works; there is 1 pattern.\n");
+    let unused = home.path("one/p/system.md").display().to_string();
+    let unused = home.run(&format!("{from}/one --yes --state-dir {unused}"));
+    refused(&unused, "--state-dir: not a folder");
     let dead = home.run("--install windsurf --fabric-url http://127.0.0.1:1");
     dead.expect_code(1)
         .expect_stdout("Check: Nothing listens at http://127.0.0.1:1")
