@@ -111,9 +111,9 @@ enum Thing {
 const REQUESTS: [([usize; 6], &str); 16] = [
     ([1, 2, 1, 2, 3, 3], "verbs"),
     ([1, 1, 1, 0, 2, 3], "asks"),
-    ([1, 3, 1, 1, 3, 3], "unspaced"),
+    ([1, 1, 1, 1, 3, 3], "unspaced"),
     ([1, 1, 1, 0, 0, 0], "calls"),
-    ([0, 0, 0, 0, 0, 1], "calls definite"),
+    ([0, 0, 0, 0, 0, 3], "calls definite"),
     ([0, 1, 0, 0, 0, 1], "begins"),
     ([0, 0, 0, 0, 1, 1], "inside"),
     ([0, 2, 0, 0, 3, 3], "begins inside"),
@@ -200,6 +200,8 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
 /// The only thing that a text is about, if it is the path of that, or a request: a row of [`REQUESTS`] fits it. The
 /// clearer a word asks for something, and the clearer the thing is, the more words of no list may be left besides.
 fn meant(text: &str) -> Option<Thing> {
+    // "[title](link)" is two words.
+    let text = &text.replace("](", " ");
     let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
     let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
     let is_file = endings.any(|(_, ending)| text.ends_with(ending));
@@ -212,7 +214,13 @@ fn meant(text: &str) -> Option<Thing> {
         [b'/', ..] | [b'~' | b'.', b'/', ..] => is_file,
         _ => false,
     };
-    if is_path && !text.contains('\n') {
+    // Names may, too, if they have a number and are written as titles are.
+    let in_title = |word: &str| !word.starts_with(char::is_lowercase);
+    let is_name = is_file
+        && text.contains(char::is_numeric)
+        && text.contains(' ')
+        && text.rsplit(' ').skip(1).all(in_title);
+    if (is_path || is_name) && !text.contains('\n') {
         return Some(Thing::File);
     }
     let is_long = text.chars().nth(SHORT).is_some();
@@ -228,22 +236,32 @@ fn meant(text: &str) -> Option<Thing> {
             return found.or(Some(Thing::File));
         }
     }
-    if is_long {
+    // What begins so asks for a way, and a name in quotes and parentheses is in code.
+    let about = ["how do i ", "how can i ", "how to "];
+    let plain = plain_letters(text);
+    let is_about = about.iter().any(|how| plain.starts_with(how));
+    if is_long || is_about || ["('", "(\""].iter().any(|code| text.contains(code)) {
         return None;
     }
-    // "[title](link)" and "l'article" are two words each, and what is in a script without blanks is a word.
-    let plain = plain_letters(&text.replace("](", " ").replace(['\'', '’'], "' "));
+    // "l'article" is two words, and what is in a script without blanks is a word.
+    let plain = plain.replace(['\'', '’'], "' ");
     let plain = Vec::from_iter(plain.chars());
     let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b) || *b == '.');
     let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
-    let (mut words, mut unknown, mut asking) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut words, mut others, mut asking) = (Vec::new(), 0, Vec::new());
     let (mut found, mut is_inside) = (None, false);
+    // What follows such a request only says how.
+    let (mut is_order, mut is_led) = (false, false);
     let (mut last, mut before) = ("", Vec::new());
-    for word in parts.split_whitespace() {
+    for word in parts.split_whitespace().filter(|word| *word != "-") {
         let lists = lists(word);
+        is_order |= lists.contains(&"verbs") && asking.iter().all(|list| *list == "calls");
         let thing = thing(word, &lists).filter(|thing| match thing {
             // "The video" means a certain one, which is not here; "a video" means any.
-            Thing::Kind => before.contains(&"definite") || before.contains(&"verbs"),
+            Thing::Kind => {
+                let here = word.starts_with(is_unspaced) && lists.contains(&"definite");
+                here || before.contains(&"definite") || before.contains(&"verbs")
+            }
             // A source.
             Thing::Link => !word.starts_with('('),
             _ => true,
@@ -255,16 +273,18 @@ fn meant(text: &str) -> Option<Thing> {
         }
         if thing >= found {
             (found, is_inside) = (thing, before.contains(&"inside"));
+            let needs = is_inside && ["begins", "asks"].iter().all(|list| asking.contains(list));
+            let is_text = is_given && !word.ends_with(['.', ',']) || word.ends_with(':');
+            is_led |= thing >= Some(Thing::Link) && others == 0 && (needs || is_order) && !is_text;
         }
         if thing < Some(Thing::Attachment) || word.starts_with(is_unspaced) {
             words.push(word);
-            unknown.extend(lists.is_empty().then_some(word));
+            others += usize::from(lists.is_empty() && !is_foreign(word));
             asking.extend(&lists);
         }
         (last, before) = (word, lists);
     }
     let found = found?;
-    let others = unknown.iter().filter(|word| !is_foreign(word)).count();
     let asks = |what| match what {
         "?" => parts.split(' ').any(|word| word.ends_with(['?', '？'])),
         "inside" => is_inside,
@@ -276,7 +296,8 @@ fn meant(text: &str) -> Option<Thing> {
     let is_request = |(most, what): &([usize; 6], &'static str)| {
         others < most[found as usize] && what.split(' ').all(asks)
     };
-    REQUESTS.iter().any(is_request).then_some(found)
+    let is_led = is_led && !text.contains('\n');
+    (is_led || REQUESTS.iter().any(is_request)).then_some(found)
 }
 
 /// What may stand around a word.
@@ -342,7 +363,8 @@ mod tests {
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
-                     https://x/y and https://z/y|请总结这个PDF";
+                     https://x/y and https://z/y|请总结这个PDF|- https://x/y\n- https://z/y|请翻译这个文件|\
+                     Summarize https://x/y. Write for busy bakers|I need a summary from https://x/y, for bakers at noon";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -358,7 +380,8 @@ mod tests {
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|/home/我/报告|\
-                     check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt";
+                     check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt|\
+                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
@@ -387,7 +410,8 @@ mod tests {
                    Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
-                   What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|- buy milk\n- call Ana";
+                   What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
+                   [docs](https://x)|附件是发票，请查收。谢谢，王芳|- buy milk\n- call Ana";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
