@@ -70,6 +70,8 @@ const FEWEST: usize = 3;
 /// gets at least this share of the best score.
 const MOST_NEEDS: usize = 4;
 const OF_TWO: f32 = 0.8;
+/// Share of a pattern that does, or is about, what the query says is not meant.
+const EXCLUDED: f32 = 0.3;
 /// Requests that people make of a computer and no pattern is for.
 const NO_TASKS: &str = include_str!("nothing.txt");
 /// What to tell the caller if no word of the query is known.
@@ -250,7 +252,7 @@ impl Index {
         limit: usize,
         allows: impl Fn(&str) -> bool,
     ) -> SearchResult<'_> {
-        let mut needs = needs(query, |word| self.terms.contains_key(word));
+        let (mut needs, excluded) = needs(query, |word| self.terms.contains_key(word));
         let refers = refer(&mut needs);
         let meant = needs.concat();
         let query = if meant.is_empty() { query } else { &meant };
@@ -274,6 +276,16 @@ impl Index {
                     scores[at] = scores[at].max(OF_TWO * best);
                 }
             }
+        }
+        let meanings = |word: Word| [&[word.text], &word.stems[..], &word.foreign].concat();
+        let excluded = ParsedQuery::parse(&excluded).words.into_iter();
+        let mut excluded = HashSet::from_iter(excluded.flat_map(meanings));
+        for stem in request.words.iter().filter_map(|word| word.stems.first()) {
+            excluded.remove(stem);
+        }
+        let is_excluded = |name: &String| !excluded.is_empty() && says(name, &excluded);
+        for (score, name) in scores.iter_mut().zip(&self.patterns) {
+            *score *= if is_excluded(name) { EXCLUDED } else { 1.0 };
         }
         for at in self.named(query) {
             scores[usize::from(at)] += NAMED;
@@ -393,6 +405,21 @@ impl Index {
     }
 }
 
+/// Whether a name has one of these words, begins with a verb that means the same, or has another word that does.
+fn says(name: &str, meanings: &HashSet<String>) -> bool {
+    let is_one = |(at, word): (usize, &String)| {
+        let own = stem(word);
+        let concept = LANGUAGE.synonyms.get(&own);
+        let is_meant = [Some(&own), concept]
+            .into_iter()
+            .flatten()
+            .any(|own| meanings.contains(own));
+        let counts = at == 0 || !LANGUAGE.verbs.contains(&own);
+        meanings.contains(word) || counts && is_meant
+    };
+    words(name).iter().enumerate().any(is_one)
+}
+
 /// A name in lower case, its separators as spaces.
 fn spaced(name: &str) -> String {
     plain_letters(name.trim()).replace(['_', '-', '.'], " ")
@@ -458,6 +485,7 @@ mod tests {
             ("tl;dr", "summarize"),
             ("who has to do what after the call", "summarize_meeting"),
             ("what can I cook", "extract_recipe"),
+            ("a call about rocks, no meeting", "name_rocks"),
             ("which mineral is it", "name_rocks"),
             ("geology", "name_rocks"),
             ("eBay", "name_rocks"),

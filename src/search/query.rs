@@ -16,11 +16,23 @@ const PAIR_WEIGHT: f32 = 0.2;
 /// Most words after "not for" that are not meant.
 const MOST_UNWANTED: usize = 6;
 /// Words that negate where a part of a sentence begins, or before these.
-const NOT: &str = "not no don't don’t dont isn't isn’t isnt nicht kein keine pas nao nie non не";
+const NOT: &str = "not no don't don’t dont isn't isn’t isnt nicht kein keine ne pas nao nie non не";
 /// Words that begin what is meant after what is not.
 const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylko ale только а";
 /// What negates a part of a sentence in scripts without spaces.
-const NOT_UNSPACED: [&str; 5] = ["不要", "不用", "しないで", "ではなく", "じゃなく"];
+const NOT_UNSPACED: &str = "不要 不用 しないで せずに ではなく じゃなく 하지마 하지말 말고";
+/// Korean negations that belong to the word before them, and Japanese ones to that only.
+const ATTACHED: [(&str, &str); 6] = [
+    (" 하지", "하지"),
+    ("하지 ", "하지"),
+    (" 말고", "말고"),
+    ("しないで", "しないで、"),
+    ("せずに", "せずに、"),
+    ("なく", "なく、"),
+];
+/// Words before a part of a sentence, and those that exclude what follows.
+const BUT: &str = "but and aber mais pero ma mas ale но";
+const WITHOUT: &str = "without except ohne sans sin senza sem bez без";
 const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla для";
 /// Words that refer to what an earlier need is about, and words before that.
 const BACK: &str = "it them";
@@ -122,11 +134,15 @@ impl ParsedQuery {
     }
 }
 
-/// The needs that a query states, each as a text: without what it says is not meant, and with camelCase that is no known
-/// word as words that `_` joins.
-pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+/// The needs that a query states, each as a text: with camelCase that is no known word as words that `_` joins. And what
+/// it says is not meant.
+pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String>, String) {
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
-    let words = prefix(query, LONGEST).split_inclusive(is_end);
+    let join = |query: String, (apart, attached)| query.replace(apart, attached);
+    let query = ATTACHED
+        .into_iter()
+        .fold(prefix(query, LONGEST).to_owned(), join);
+    let words = query.split_inclusive(is_end);
     let words = words.map(str::trim).filter(|word| !word.is_empty());
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
     let said = words.map(|word| (word, plain(word)));
@@ -139,15 +155,16 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String>
     let first = said.iter().take(4).position(|(word, _)| ends(word));
     // "No tests, write some" is about tests, "no tests, just types" is not.
     let begins = |end| is_in(end + 1, INSTEAD) || is_in(0, "don't don’t dont");
-    let (mut needs, mut unwanted) = (vec![String::new()], 0);
+    let (mut needs, mut excluded, mut unwanted) = (vec![String::new()], String::new(), 0);
     let mut begins = first.is_some_and(begins);
     for (at, (word, plain)) in said.iter().enumerate() {
         let after = at + 1 + usize::from(is_in(at + 1, "meant be intended made"));
         let negates = is_in(at, NOT) && (begins || is_in(after, NOT_FOR));
         let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
-        let excludes = is_in(at, "without except")
+        let excludes = is_in(at, WITHOUT)
             || refuses && is_in(at + 2, "a an the any")
-            || NOT_UNSPACED.iter().any(|not| word.contains(not));
+            || is_in(at, "nothing leave never") && is_in(at + 1, "about out mind")
+            || NOT_UNSPACED.split(' ').any(|not| word.contains(not));
         if negates || excludes || is_in(at, "instead rather") && is_in(at + 1, "of than") {
             unwanted = MOST_UNWANTED;
         } else if is_in(at, INSTEAD) {
@@ -157,16 +174,19 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> Vec<String>
             let parted = without_camel_case(word, '_');
             need.push_str(if is_known(plain) { word } else { &parted });
             need.push(' ');
+        } else {
+            excluded.push_str(word);
+            excluded.push(' ');
         }
         let ends = ends(word);
-        begins = ends || is_in(at, "but and") || begins && is_in(at, "do please");
+        begins = ends || is_in(at, BUT) || begins && is_in(at, "do please");
         unwanted = if ends { 0 } else { unwanted - unwanted.min(1) };
         if ends || is_in(at + 1, AND) {
             needs.push(String::new());
         }
     }
     needs.retain(|need| need.contains(char::is_alphanumeric));
-    needs
+    (needs, excluded)
 }
 
 /// Makes needs that only refer to what the first one is about ("and summarize it") say that. False if none does.
@@ -304,6 +324,9 @@ mod tests {
             ("keine Lieder, nur Zitate", "nur Zitate"),
             ("总结，不要翻译；写推文", "总结， | 写推文"),
             ("引用ではなく、要約して", "要約して"),
+            ("翻訳せずに要約して", "要約して"),
+            ("번역은 하지 마, 요약해 줘", "요약해 줘"),
+            ("texte sans fautes, nothing about X", "texte"),
             ("не резюме, а только цитаты", "а только цитаты"),
             ("No tests, write some", "No tests, | write some"),
             ("fix code and tweet it", "fix code | and tweet it code"),
@@ -313,7 +336,7 @@ mod tests {
             ),
             ("", ""),
         ] {
-            let mut needs = needs(query, |word| word == "youtube");
+            let (mut needs, _) = needs(query, |word| word == "youtube");
             refer(&mut needs);
             let needs: Vec<&str> = needs.iter().map(|need| need.trim()).collect();
             assert_eq!(needs.join(" | "), expected, "{query}");
