@@ -277,15 +277,13 @@ impl Index {
                 }
             }
         }
-        let meanings = |word: Word| [&[word.text], &word.stems[..], &word.foreign].concat();
-        let excluded = ParsedQuery::parse(&excluded).words.into_iter();
-        let mut excluded = HashSet::from_iter(excluded.flat_map(meanings));
-        for stem in request.words.iter().filter_map(|word| word.stems.first()) {
-            excluded.remove(stem);
-        }
-        let is_excluded = |name: &String| !excluded.is_empty() && says(name, &excluded);
+        let mut excluded = ParsedQuery::parse(&excluded).words;
+        let is_meant = |word: &Word| request.words.iter().any(|one| one.text == word.text);
+        excluded.retain(|word| !is_meant(word));
         for (score, name) in scores.iter_mut().zip(&self.patterns) {
-            *score *= if is_excluded(name) { EXCLUDED } else { 1.0 };
+            if excluded.iter().any(|word| word.is_in(name)) {
+                *score *= EXCLUDED;
+            }
         }
         for at in self.named(query) {
             scores[usize::from(at)] += NAMED;
@@ -403,21 +401,6 @@ impl Index {
         let known = |name| self.names.get(&spaced(name)).copied();
         names.filter_map(known).collect()
     }
-}
-
-/// Whether a name has one of these words, begins with a verb that means the same, or has another word that does.
-fn says(name: &str, meanings: &HashSet<String>) -> bool {
-    let is_one = |(at, word): (usize, &String)| {
-        let own = stem(word);
-        let concept = LANGUAGE.synonyms.get(&own);
-        let is_meant = [Some(&own), concept]
-            .into_iter()
-            .flatten()
-            .any(|own| meanings.contains(own));
-        let counts = at == 0 || !LANGUAGE.verbs.contains(&own);
-        meanings.contains(word) || counts && is_meant
-    };
-    words(name).iter().enumerate().any(is_one)
 }
 
 /// A name in lower case, its separators as spaces.

@@ -21,15 +21,8 @@ const NOT: &str = "not no don't don’t dont isn't isn’t isnt nicht kein keine
 const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylko ale только а";
 /// What negates a part of a sentence in scripts without spaces.
 const NOT_UNSPACED: &str = "不要 不用 しないで せずに ではなく じゃなく 하지마 하지말 말고";
-/// Korean negations that belong to the word before them, and Japanese ones to that only.
-const ATTACHED: [(&str, &str); 6] = [
-    (" 하지", "하지"),
-    ("하지 ", "하지"),
-    (" 말고", "말고"),
-    ("しないで", "しないで、"),
-    ("せずに", "せずに、"),
-    ("なく", "なく、"),
-];
+/// Negations of what is before them: Korean ones with a blank, and Japanese ones.
+const AFTER: [&str; 6] = [" 하지", "하지 ", " 말고", "しないで", "せずに", "なく"];
 /// Words before a part of a sentence, and those that exclude what follows.
 const BUT: &str = "but and aber mais pero ma mas ale но";
 const WITHOUT: &str = "without except ohne sans sin senza sem bez без";
@@ -64,6 +57,16 @@ pub(super) struct Word {
 }
 
 impl Word {
+    /// Whether a name has it, or says the same: by a verb only if it begins with that.
+    pub(super) fn is_in(&self, name: &str) -> bool {
+        words(name).iter().enumerate().any(|(at, word)| {
+            let stem = stem(word);
+            let counts = at == 0 || !LANGUAGE.verbs.contains(&stem);
+            let mut meanings = self.stems.iter().chain(&self.foreign);
+            *word == self.text || counts && meanings.any(|own| *own == stem)
+        })
+    }
+
     /// How much it weighs, if not by how few patterns have it.
     pub(super) fn weight(&self) -> Option<f32> {
         if self.text.starts_with(is_unspaced) {
@@ -138,10 +141,12 @@ impl ParsedQuery {
 /// it says is not meant.
 pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String>, String) {
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
-    let join = |query: String, (apart, attached)| query.replace(apart, attached);
-    let query = ATTACHED
-        .into_iter()
-        .fold(prefix(query, LONGEST).to_owned(), join);
+    let attach = |query: String, not: &str| match not.contains(' ') {
+        true => query.replace(not, not.trim()),
+        false => query.replace(not, &format!("{not}、")),
+    };
+    let query = prefix(query, LONGEST).to_owned();
+    let query = AFTER.into_iter().fold(query, attach);
     let words = query.split_inclusive(is_end);
     let words = words.map(str::trim).filter(|word| !word.is_empty());
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
