@@ -108,7 +108,7 @@ enum Thing {
 /// kind, an attachment, a source, a site, a link, a file. It is known by a word of a list ("inside": right before the
 /// thing), by a question, by two other words at most before the thing, or by none but labels such as "Link:"
 /// or one that joins two.
-const REQUESTS: [([usize; 6], &str); 16] = [
+const REQUESTS: [([usize; 6], &str); 15] = [
     ([1, 2, 1, 2, 3, 3], "verbs"),
     ([1, 1, 1, 0, 2, 3], "asks"),
     ([1, 1, 1, 1, 3, 3], "unspaced"),
@@ -116,7 +116,6 @@ const REQUESTS: [([usize; 6], &str); 16] = [
     ([0, 0, 0, 0, 0, 3], "calls definite"),
     ([0, 1, 0, 0, 0, 1], "begins"),
     ([0, 0, 0, 0, 1, 1], "inside"),
-    ([0, 2, 0, 0, 3, 3], "begins inside"),
     ([0, 0, 0, 0, 1, 1], "?"),
     ([0, 0, 0, 0, 0, 2], "begins compares"),
     ([0, 3, 0, 0, 0, 0], "? definite"),
@@ -236,11 +235,9 @@ fn meant(text: &str) -> Option<Thing> {
             return found.or(Some(Thing::File));
         }
     }
-    // What begins so asks for a way, and a name in quotes and parentheses is in code.
-    let about = ["how do i ", "how can i ", "how to "];
     let plain = plain_letters(text);
-    let is_about = about.iter().any(|how| plain.starts_with(how));
-    if is_long || is_about || ["('", "(\""].iter().any(|code| text.contains(code)) {
+    // Who asks for a way does it, and a name in quotes and parentheses is in code.
+    if is_long || plain.starts_with("how do i ") || text.contains("('") {
         return None;
     }
     // "l'article" is two words, and what is in a script without blanks is a word.
@@ -258,10 +255,8 @@ fn meant(text: &str) -> Option<Thing> {
         is_order |= lists.contains(&"verbs") && asking.iter().all(|list| *list == "calls");
         let thing = thing(word, &lists).filter(|thing| match thing {
             // "The video" means a certain one, which is not here; "a video" means any.
-            Thing::Kind => {
-                let here = word.starts_with(is_unspaced) && lists.contains(&"definite");
-                here || before.contains(&"definite") || before.contains(&"verbs")
-            }
+            Thing::Kind if lists.contains(&"definite") => true,
+            Thing::Kind => before.contains(&"definite") || before.contains(&"verbs"),
             // A source.
             Thing::Link => !word.starts_with('('),
             _ => true,
@@ -363,7 +358,7 @@ mod tests {
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
-                     https://x/y and https://z/y|请总结这个PDF|- https://x/y\n- https://z/y|请翻译这个文件|\
+                     https://x/y and https://z/y|请总结这个PDF|- https://x/y\n- https://z/y|翻译这个文件|\
                      Summarize https://x/y. Write for busy bakers|I need a summary from https://x/y, for bakers at noon";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
