@@ -63,11 +63,12 @@ pub(super) const VARIABLES: ArgumentLine =
     "variables: A value for each of the pattern's variables, by name.";
 
 /// What models call arguments by mistake, and what they mean.
-const MEANT: &str = "pattern_name < name pattern; model_name < model; strategy_name < strategy; \
+const MEANT: &str = "pattern_name < name pattern patterns; model_name < model; strategy_name < strategy; \
     context_name < context; session_name < session_id; \
-    input_text < text content input prompt message messages query data file file_path; \
-    input_from < url video youtube youtube_url link run_id; youtube < url video link; \
-    url < video link youtube; query < task q search vendor keyword filter; \
+    input_text < text content input prompt message messages query data body file file_path \
+    input_file path; input_from < url video youtube youtube_url link run_id; \
+    youtube < url video link; url < video video_id link youtube; \
+    query < task q search vendor provider keyword filter category; \
     run_id < id task_id; wait_seconds < timeout; \
     variables {\"lang_code\": …} < lang_code; variables < vars; then < chain steps next";
 
