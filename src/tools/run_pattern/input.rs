@@ -223,19 +223,15 @@ fn meant(text: &str) -> Option<Thing> {
         return Some(Thing::File);
     }
     let is_long = text.chars().nth(SHORT).is_some();
-    if !text.contains(char::is_whitespace) && (text.is_ascii() || !is_long) {
-        // A sentence in a script without blanks may end or begin with what it is about.
-        let (name, _) = text.rsplit_once('.').unwrap_or_default();
-        let is_file = is_file && (text.is_ascii() || name.chars().all(is_unspaced));
-        let is_clear = |thing: &Thing| {
-            text.is_ascii() || *thing > Thing::Source || text.matches('/').count() > 1
-        };
-        let found = thing(&text.to_lowercase(), &[]).filter(is_clear);
-        if found.is_some() || is_file {
-            return found.or(Some(Thing::File));
-        }
-    }
     let plain = plain_letters(text);
+    // However long it is, and in scripts whose words are parted below.
+    let is_one = !text.contains(char::is_whitespace) && text.matches('/').count() > 1;
+    if is_one
+        && (text.is_ascii() || !is_long)
+        && let found @ Some(_) = thing(&plain, &[])
+    {
+        return found;
+    }
     // Who asks for a way does it, and a name in quotes and parentheses is in code.
     if is_long || plain.starts_with("how do i ") || text.contains("('") {
         return None;
