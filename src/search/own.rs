@@ -15,40 +15,13 @@ const USUAL: &str = "identity purpose goal goals role task steps output instruct
     format input example examples background";
 
 /// Words that introduce a task: what follows them says what is done.
-const INTRODUCTIONS: [&str; 18] = [
-    " is to ",
-    " are to ",
-    "expert at ",
-    "expert in ",
-    "expert on ",
-    "specialized in ",
-    "specialised in ",
-    "specializes in ",
-    "specialises in ",
-    "specializing in ",
-    "tasked with ",
-    "responsible for ",
-    "excel at ",
-    "skilled at ",
-    "skilled in ",
-    "you can ",
-    "you will ",
-    "you must ",
-];
+const INTRODUCTIONS: &str = " is to | are to |expert at |expert in |expert on |specialized in |\
+    specialised in |specializes in |specialises in |specializing in |tasked with |\
+    responsible for |excel at |skilled at |skilled in |you can |you will |you must ";
 
 /// Sentences with these say how to think or write, not what to do.
-const BOILERPLATE: [&str; 10] = [
-    "deep breath",
-    "step back",
-    "step by step",
-    "step-by-step",
-    "whiteboard",
-    "fully digest",
-    "slow down",
-    "think deeply",
-    "only output",
-    "input:",
-];
+const BOILERPLATE: &str = "deep breath|step back|step by step|step-by-step|whiteboard|\
+    fully digest|slow down|think deeply|only output|input:";
 
 /// Words of headings below which the aim is said.
 const GOALS: [&str; 4] = ["goal", "task", "purpose", "objective"];
@@ -70,8 +43,8 @@ pub(super) fn sentence(name: &str, text: &str) -> String {
 fn aim(sentence: &str, is_goal: bool) -> Option<String> {
     let lower = sentence.to_lowercase();
     if lower.len() == sentence.len() {
-        let end = |phrase: &&str| Some(lower.find(phrase)? + phrase.len());
-        if let Some(end) = INTRODUCTIONS.iter().filter_map(end).min() {
+        let end = |phrase: &str| Some(lower.find(phrase)? + phrase.len());
+        if let Some(end) = INTRODUCTIONS.split('|').filter_map(end).min() {
             return Some(sentence[end..].to_owned());
         }
     }
@@ -102,7 +75,7 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
         for sentence in parts.flat_map(|part| part.split_inclusive(['。', '！', '？'])) {
             let sentence = sentence.trim();
             let lower = sentence.to_lowercase();
-            if sentence.is_empty() || BOILERPLATE.iter().any(|phrase| lower.contains(phrase)) {
+            if sentence.is_empty() || BOILERPLATE.split('|').any(|phrase| lower.contains(phrase)) {
                 continue;
             }
             found.push((sentence.to_owned(), is_goal));
