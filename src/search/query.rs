@@ -175,8 +175,7 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
             need.push_str(if is_known(plain) { word } else { &parted });
             need.push(' ');
         } else {
-            excluded.push_str(word);
-            excluded.push(' ');
+            excluded += &format!("{word} ");
         }
         let ends = ends(word);
         begins = ends || is_in(at, BUT) || begins && is_in(at, "do please");

@@ -287,8 +287,7 @@ fn meant(text: &str) -> Option<Thing> {
     let is_request = |(most, what): &([usize; 6], &'static str)| {
         others < most[found as usize] && what.split(' ').all(asks)
     };
-    let is_led = is_led && !text.contains('\n');
-    (is_led || REQUESTS.iter().any(is_request)).then_some(found)
+    (is_led && !text.contains('\n') || REQUESTS.iter().any(is_request)).then_some(found)
 }
 
 /// What may stand around a word.
