@@ -246,7 +246,10 @@ fn meant(text: &str) -> Option<Thing> {
     // What follows such a request only says how.
     let (mut is_order, mut is_led) = (false, false);
     let (mut last, mut before) = ("", Vec::new());
-    for word in parts.split_whitespace().filter(|word| *word != "-") {
+    for word in parts
+        .split_whitespace()
+        .filter(|word| !["-", "•"].contains(word))
+    {
         let lists = lists(word);
         is_order |= lists.contains(&"verbs") && asking.iter().all(|list| *list == "calls");
         let thing = thing(word, &lists).filter(|thing| match thing {
@@ -353,7 +356,7 @@ mod tests {
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
-                     https://x/y and https://z/y|请总结这个PDF|- https://x/y\n- https://z/y|翻译这个文件|\
+                     https://x/y and https://z/y|请总结这个PDF|- https://x/y\n• https://z/y|翻译这个文件|\
                      Summarize https://x/y. Write for busy bakers|I need a summary from https://x/y, for bakers at noon";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
