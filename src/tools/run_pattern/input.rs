@@ -199,8 +199,8 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
 /// The only thing that a text is about, if it is the path of that, or a request: a row of [`REQUESTS`] fits it. The
 /// clearer a word asks for something, and the clearer the thing is, the more words of no list may be left besides.
 fn meant(text: &str) -> Option<Thing> {
-    // "[title](link)" is two words.
-    let text = &text.replace("](", " ");
+    // "[title](link)" is two words, and the points of a list say nothing.
+    let text = &text.replace("](", " ").replace('•', "-");
     let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
     let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
     let is_file = endings.any(|(_, ending)| text.ends_with(ending));
@@ -246,10 +246,7 @@ fn meant(text: &str) -> Option<Thing> {
     // What follows such a request only says how.
     let (mut is_order, mut is_led) = (false, false);
     let (mut last, mut before) = ("", Vec::new());
-    for word in parts
-        .split_whitespace()
-        .filter(|word| !["-", "•"].contains(word))
-    {
+    for word in parts.split_whitespace().filter(|word| *word != "-") {
         let lists = lists(word);
         is_order |= lists.contains(&"verbs") && asking.iter().all(|list| *list == "calls");
         let thing = thing(word, &lists).filter(|thing| match thing {
