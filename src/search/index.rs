@@ -35,8 +35,9 @@ const SUGGESTS: &str = "suggest_pattern";
 const NAME: f32 = 4.0;
 const SENTENCE: f32 = 2.0;
 const REQUEST: f32 = 1.0;
-/// Strength of a verb that is all that is said.
+/// Strength of a verb that is all that is said, and of one in a name that says more.
 const ONLY_VERB: f32 = 6.0;
+const NAME_VERB: f32 = 3.0;
 /// How soon further occurrences of a word stop adding to the score (BM25's k1).
 const SATURATION: f32 = 1.4;
 /// Weight of an unknown word.
@@ -167,12 +168,15 @@ impl Index {
             known.or_insert_with(|| stem(word)).clone()
         };
         let stems: Vec<String> = said.iter().map(stem).collect();
+        let says_more = !stems.iter().all(|stem| language.verbs.contains(stem));
         for (word, stem) in said.iter().zip(&stems) {
             let is_verb = language.verbs.contains(stem);
             let strength = if is_verb && said.len() == 1 && usual > 0.0 {
                 ONLY_VERB
             } else if usual != NAME {
                 usual
+            } else if is_verb && says_more {
+                NAME_VERB
             } else {
                 NAME / (length * length.sqrt()).sqrt()
             };
