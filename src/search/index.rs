@@ -168,14 +168,13 @@ impl Index {
             known.or_insert_with(|| stem(word)).clone()
         };
         let stems: Vec<String> = said.iter().map(stem).collect();
-        let says_more = !stems.iter().all(|stem| language.verbs.contains(stem));
         for (word, stem) in said.iter().zip(&stems) {
             let is_verb = language.verbs.contains(stem);
             let strength = if is_verb && said.len() == 1 && usual > 0.0 {
                 ONLY_VERB
             } else if usual != NAME {
                 usual
-            } else if is_verb && says_more {
+            } else if is_verb {
                 NAME_VERB
             } else {
                 NAME / (length * length.sqrt()).sqrt()

@@ -226,11 +226,9 @@ fn meant(text: &str) -> Option<Thing> {
     let plain = plain_letters(text);
     // However long it is, and in scripts whose words are parted below.
     let is_one = !text.contains(char::is_whitespace) && text.matches('/').count() > 1;
-    if is_one
-        && (text.is_ascii() || !is_long)
-        && let found @ Some(_) = thing(&plain, &[])
-    {
-        return found;
+    let whole = thing(&plain, &[]).filter(|_| is_one && (text.is_ascii() || !is_long));
+    if whole.is_some() {
+        return whole;
     }
     // Who asks for a way does it, and a name in quotes and parentheses is in code.
     if is_long || plain.starts_with("how do i ") || text.contains("('") {
@@ -242,9 +240,7 @@ fn meant(text: &str) -> Option<Thing> {
     let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b) || *b == '.');
     let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
     let (mut words, mut others, mut asking) = (Vec::new(), 0, Vec::new());
-    let (mut found, mut is_inside) = (None, false);
-    // What follows such a request only says how.
-    let (mut is_order, mut is_led) = (false, false);
+    let (mut found, mut is_inside, mut is_order, mut is_led) = (None, false, false, false);
     let (mut last, mut before) = ("", Vec::new());
     for word in parts.split_whitespace().filter(|word| *word != "-") {
         let lists = lists(word);
@@ -265,6 +261,7 @@ fn meant(text: &str) -> Option<Thing> {
         if thing >= found {
             (found, is_inside) = (thing, before.contains(&"inside"));
             let needs = is_inside && ["begins", "asks"].iter().all(|list| asking.contains(list));
+            // What follows such a request only says how.
             let is_text = is_given && !word.ends_with(['.', ',']) || word.ends_with(':');
             is_led |= thing >= Some(Thing::Link) && others == 0 && (needs || is_order) && !is_text;
         }
