@@ -210,6 +210,7 @@ fn cost_is_bounded_whatever_the_query() {
     let unknown = (0..300).map(|n| format!("qzx{}qjxwkv ", String::from_iter(letters(n))));
     let unknown: String = unknown.collect();
     let queries = [
+        format!("review it, not for {}", unknown.replace(' ', " not for ")),
         unknown,
         "review a part of a pull request ".repeat(200),
         "qpattern ".repeat(500),

@@ -274,13 +274,7 @@ impl Index {
             }
         }
         let mut excluded = ParsedQuery::parse(&excluded).words;
-        let is_meant = |word: &Word| request.words.iter().any(|one| one.text == word.text);
-        excluded.retain(|word| !is_meant(word));
-        for (score, name) in scores.iter_mut().zip(&self.patterns) {
-            if excluded.iter().any(|word| word.is_in(name)) {
-                *score *= EXCLUDED;
-            }
-        }
+        excluded.retain(|word| request.words.iter().all(|one| one.text != word.text));
         for at in self.named(query) {
             scores[usize::from(at)] += NAMED;
         }
@@ -289,7 +283,14 @@ impl Index {
         ranked.retain(|(score, name)| {
             *score > 0.0 && (request.asks_which || *score >= NAMED || *name != SUGGESTS)
         });
-        ranked.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+        let better = |a: &(f32, &str), b: &(f32, &str)| b.0.total_cmp(&a.0).then(a.1.cmp(b.1));
+        ranked.sort_by(better);
+        // Reading all names would take long.
+        for (score, name) in ranked.iter_mut().take(limit.saturating_mul(4)) {
+            let is_excluded = excluded.iter().any(|word| word.is_in(name));
+            *score *= if is_excluded { EXCLUDED } else { 1.0 };
+        }
+        ranked.sort_by(better);
         let has_other_letters = query.chars().any(|c| !c.is_ascii() && c.is_alphabetic());
         let is_unknown = ranked.is_empty() && (request.is_foreign || has_other_letters);
         if is_unknown {
