@@ -273,7 +273,7 @@ impl Index {
                 }
             }
         }
-        let mut excluded = ParsedQuery::parse(&excluded).words;
+        let mut excluded = ParsedQuery::parse(prefix(&excluded, 128)).words;
         excluded.retain(|word| request.words.iter().all(|one| one.text != word.text));
         for at in self.named(query) {
             scores[usize::from(at)] += NAMED;
