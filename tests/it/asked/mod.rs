@@ -20,7 +20,7 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
     client.result("prompts/get", json!({"name": "Extract Wisdom"}));
     let mut bad = Vec::new();
     let rows: Vec<&str> = include_str!("calls.tsv").lines().collect();
-    assert_eq!(rows.len(), 128);
+    assert_eq!(rows.len(), 129);
     for row in rows {
         let [tool, arguments, outcome]: [&str; 3] =
             row.splitn(3, '\t').collect::<Vec<_>>().try_into().unwrap();
@@ -28,6 +28,7 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
         let tool = match tool {
             "details" => "fabric_get_pattern_details",
             "strategies" => "fabric_list_strategies",
+            "transcript" => "fabric_get_transcript",
             _ => RUN,
         };
         let arguments: Value = serde_json::from_str(arguments).expect(row);
