@@ -46,6 +46,9 @@ const UNKNOWN_WEIGHT: f32 = 0.5;
 const SYNONYM: f32 = 0.7;
 /// Share of a verb in another language: most of them say less than the English one.
 const FOREIGN_VERB: f32 = 0.6;
+/// How much a verb counts in a query of at least this many words, where the other words say more.
+const VERB_OF_MANY: f32 = 0.8;
+const MANY: usize = 4;
 /// How much the sum over words counts, compared to the likeness of the most similar text.
 const WORDS: f32 = 3.0;
 /// A best score below this is *unsure*, and below the second one *nothing fits*. Found with people's tasks, and with some
@@ -174,7 +177,7 @@ impl Index {
                 ONLY_VERB
             } else if usual != NAME {
                 usual
-            } else if is_verb {
+            } else if is_verb && !stems.iter().all(|stem| language.verbs.contains(stem)) {
                 NAME_VERB
             } else {
                 NAME / (length * length.sqrt()).sqrt()
@@ -328,7 +331,7 @@ impl Index {
         let mut corrections = MOST_CORRECTED;
         let mut length = f32::MIN_POSITIVE;
         for word in said {
-            let meant = self.meant(word, &mut corrections);
+            let meant = self.meant(word, said.len() >= MANY, &mut corrections);
             let weight = match meant.first() {
                 Some((term, share)) => share * self.postings[*term as usize].weight,
                 None => word.weight().unwrap_or(UNKNOWN_WEIGHT),
@@ -365,20 +368,22 @@ impl Index {
     }
 
     /// The terms that a word may mean, each with how sure that is.
-    fn meant(&self, word: &Word, corrections: &mut usize) -> Vec<(u32, f32)> {
+    fn meant(&self, word: &Word, of_many: bool, corrections: &mut usize) -> Vec<(u32, f32)> {
         let known = |words: &[String], share: f32| -> Vec<(u32, f32)> {
             let terms = words.iter().filter_map(|word| self.terms.get(word));
             terms.map(|term| (*term, share)).collect()
         };
         let (own, concept) = word.stems.split_at(word.stems.len().min(1));
-        let mut found = known(own, 1.0);
-        found.extend(known(concept, SYNONYM));
+        let is_verb = |stem: &String| LANGUAGE.verbs.contains(stem);
+        let of_verb = |stems: &[String], share| match stems.iter().any(is_verb) {
+            true => share,
+            false => 1.0,
+        };
+        let share = of_verb(own, if of_many { VERB_OF_MANY } else { 1.0 });
+        let mut found = known(own, share);
+        found.extend(known(concept, share * SYNONYM));
         if found.is_empty() {
-            let has_verb = word
-                .foreign
-                .iter()
-                .any(|stem| LANGUAGE.verbs.contains(stem));
-            found = known(&word.foreign, if has_verb { FOREIGN_VERB } else { 1.0 });
+            found = known(&word.foreign, of_verb(&word.foreign, FOREIGN_VERB));
         }
         let is_word = word.text.bytes().all(|b| b.is_ascii_lowercase());
         if found.is_empty() && *corrections > 0 && is_word && CORRECTED.contains(&word.text.len()) {

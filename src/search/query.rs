@@ -10,6 +10,8 @@ use crate::text::prefix;
 const LONGEST: usize = 4 << 10;
 /// Most words of a query, framing ones included; further ones are ignored.
 const MOST_WORDS: usize = 128;
+/// Weight of two characters of a script without spaces that are no known word: most of them are parts of two words.
+const PAIR_WEIGHT: f32 = 0.2;
 
 /// Most words after "not for" that are not meant.
 const MOST_UNWANTED: usize = 6;
@@ -67,6 +69,9 @@ impl Word {
 
     /// How much it weighs, if not by how few patterns have it.
     pub(super) fn weight(&self) -> Option<f32> {
+        if self.text.starts_with(is_unspaced) {
+            return Some(PAIR_WEIGHT);
+        }
         LANGUAGE.weights.get(self.stems.first()?).copied()
     }
 }
