@@ -213,10 +213,9 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             config.kept.answer_within = Duration::ZERO;
             // A folder that is not there has no runs, and is not made for that.
             let reads = tool == "fabric_get_run";
-            let state_dir = &mut config.kept.state_dir;
-            let missing = state_dir.take_if(|folder| reads && !folder.exists());
-            let none = missing.map(|folder| format!("there is no folder {folder:?}"));
-            config.kept.memory_only = none;
+            let kept = &mut config.kept;
+            let missing = kept.state_dir.take_if(|dir| reads && !dir.exists());
+            kept.memory_only = missing.map(|dir| format!("there is no folder {dir:?}"));
             if state_folder(&mut config.kept)?.is_none() {
                 config.kept.keep = Duration::ZERO;
                 if reads

@@ -271,11 +271,8 @@ fn unknown_long(name: &str, is_call: bool) -> String {
              the variable {variable} instead"
         );
     }
-    let mut general = "fabric-mcp --help lists them";
     let argument = format!("did you mean {}=…, without dashes?", name.replace('-', "_"));
-    if is_call {
-        general = &argument;
-    }
+    let general = ["fabric-mcp --help lists them", &argument][usize::from(is_call)];
     format!("--{name} is not a flag; {}", meant(&name, general))
 }
 

@@ -374,10 +374,9 @@ impl Index {
             terms.map(|term| (*term, share)).collect()
         };
         let (own, concept) = word.stems.split_at(word.stems.len().min(1));
-        let is_verb = |stem: &String| LANGUAGE.verbs.contains(stem);
-        let of_verb = |stems: &[String], share| match stems.iter().any(is_verb) {
-            true => share,
-            false => 1.0,
+        let of_verb = |stems: &[String], share| {
+            let has_verb = stems.iter().any(|stem| LANGUAGE.verbs.contains(stem));
+            if has_verb { share } else { 1.0 }
         };
         let share = of_verb(own, if of_many { VERB_OF_MANY } else { 1.0 });
         let mut found = known(own, share);

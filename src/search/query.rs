@@ -69,10 +69,8 @@ impl Word {
 
     /// How much it weighs, if not by how few patterns have it.
     pub(super) fn weight(&self) -> Option<f32> {
-        if self.text.starts_with(is_unspaced) {
-            return Some(PAIR_WEIGHT);
-        }
-        LANGUAGE.weights.get(self.stems.first()?).copied()
+        let pair = self.text.starts_with(is_unspaced).then_some(PAIR_WEIGHT);
+        pair.or_else(|| LANGUAGE.weights.get(self.stems.first()?).copied())
     }
 }
 

@@ -214,11 +214,9 @@ fn meant(text: &str) -> Option<Thing> {
         _ => false,
     };
     // Names may, too, if they have a number and are written as titles are.
-    let in_title = |word: &str| !word.starts_with(char::is_lowercase);
-    let is_name = is_file
-        && text.contains(char::is_numeric)
-        && text.contains(' ')
-        && text.rsplit(' ').skip(1).all(in_title);
+    let has_number = is_file && text.contains(' ') && text.contains(char::is_numeric);
+    let mut words = text.rsplit(' ').skip(1);
+    let is_name = has_number && words.all(|word| !word.starts_with(char::is_lowercase));
     if (is_path || is_name) && !text.contains('\n') {
         return Some(Thing::File);
     }
