@@ -30,7 +30,7 @@ use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::{milliseconds, milliseconds_now, next_month, timestamp};
 
-use super::ledger::{LedgerState, estimate, line};
+use super::ledger::{LedgerLine, LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
 use super::table::REFRESH;
 use super::{PIECE, pieces};
@@ -256,6 +256,8 @@ impl Folder {
                 line(now, record, &asked, end.name(), Err(written))
             }));
         }
+        // A damaged file may say anything.
+        lines.retain(|line| LedgerLine::parse(line).is_some() && line.is_char_boundary(7));
         let fails = |line: &String| self.account_dead(line, times.as_flattened()).is_err();
         if lines.iter().any(fails) {
             // The next process that finds the run tries again.

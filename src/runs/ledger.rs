@@ -31,6 +31,8 @@ use crate::time::timestamp;
 
 /// Most lines that wait until they can be written; those that come later are only in the log.
 const MAX_WAITING: usize = 10_000;
+/// How many of them keep the file of their run open.
+const MAX_OPEN: usize = 64;
 /// Longest line that is read, in bytes: no length in the folder is trusted.
 const MAX_LINE: u64 = 64 << 10;
 /// Longest wait for another process that is writing, and how often the lock is tried during that time. A process that
@@ -104,9 +106,10 @@ impl Folder {
         lock(&self.ledger).waiting.push_back(line);
     }
 
-    /// Is this line still to be written?
+    /// Is this line still to be written? Of many, only the first: their runs keep a file open, so that others know.
     pub(super) fn is_waiting(&self, line: &String) -> bool {
-        lock(&self.ledger).waiting.contains(line)
+        let state = lock(&self.ledger);
+        state.waiting.iter().take(MAX_OPEN).any(|one| one == line)
     }
 
     /// Writes a line of a run whose process has died, unless it is there, in its month or in one of `times`.
@@ -148,7 +151,8 @@ impl Folder {
         (synced.is_some() || has_settled, waiting)
     }
 
-    /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all.
+    /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all, although
+    /// those of the last runs are written by whoever finds these.
     pub(super) fn log_waiting(&self, first: usize) -> usize {
         let (_alone, mut state) = (lock(&self.is_held), lock(&self.ledger));
         let first = first.min(state.waiting.len());
@@ -228,7 +232,7 @@ impl Folder {
 }
 
 impl LedgerLine<'_> {
-    fn parse(line: &str) -> Option<LedgerLine<'_>> {
+    pub(super) fn parse(line: &str) -> Option<LedgerLine<'_>> {
         let columns = Vec::from_iter(line.trim_end().split('\t'));
         let [time, caller, model, _, input, output, _, run, step] = *columns else {
             return None;

@@ -277,7 +277,7 @@ impl Index {
             }
         }
         let mut excluded = ParsedQuery::parse(prefix(&excluded, 128)).words;
-        excluded.retain(|word| request.words.iter().all(|one| one.text != word.text));
+        excluded.retain(|word| request.words.iter().all(|one| one.means() != word.means()));
         for at in self.named(query) {
             scores[usize::from(at)] += NAMED;
         }
@@ -465,6 +465,7 @@ mod tests {
         for (query, expected) in [
             ("summarising a report", "summarize"),
             ("tl;dr", "summarize"),
+            ("translate a meeting, no translations", "translate"),
             ("who has to do what after the call", "summarize_meeting"),
             ("what can I cook", "extract_recipe"),
             ("a call about rocks, no meeting", "name_rocks"),

@@ -25,7 +25,7 @@ const NOT_UNSPACED: &str = "不要 不用 しないで せずに ではなく �
 const AFTER: [&str; 6] = [" 하지", "하지 ", " 말고", "しないで", "せずに", "なく"];
 /// Words before a part of a sentence, and those that exclude what follows.
 const BUT: &str = "but and aber mais pero ma mas ale но";
-const WITHOUT: &str = "without except ohne sans sin senza sem bez без";
+const WITHOUT: &str = "without except ohne senza без";
 const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla для";
 /// Words that refer to what an earlier need is about, and words before that.
 const BACK: &str = "it them";
@@ -65,6 +65,11 @@ impl Word {
             let mut meanings = self.stems.iter().chain(&self.foreign);
             *word == self.text || counts && meanings.any(|own| *own == stem)
         })
+    }
+
+    /// What it means at first.
+    pub(super) fn means(&self) -> Option<&String> {
+        self.stems.first().or(self.foreign.first())
     }
 
     /// How much it weighs, if not by how few patterns have it.
@@ -127,9 +132,8 @@ impl ParsedQuery {
 
     /// Adds a word unless it is already there.
     fn add(&mut self, word: Word) {
-        let means = |word: &Word| word.stems.first().or(word.foreign.first()).cloned();
-        let wanted = means(&word);
-        if self.words.len() < MOST_WORDS && !self.words.iter().any(|other| means(other) == wanted) {
+        let is_known = self.words.iter().any(|other| other.means() == word.means());
+        if self.words.len() < MOST_WORDS && !is_known {
             self.words.push(word);
         }
     }
@@ -166,7 +170,7 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
         let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
         let excludes = is_in(at, WITHOUT)
             || refuses && is_in(at + 2, "a an the any")
-            || is_in(at, "nothing leave never") && is_in(at + 1, "about out mind")
+            || is_in(at, "nothing") && is_in(at + 1, "about")
             || NOT_UNSPACED.split(' ').any(|not| word.contains(not));
         if negates || excludes || is_in(at, "instead rather") && is_in(at + 1, "of than") {
             unwanted = MOST_UNWANTED;
@@ -328,7 +332,7 @@ mod tests {
             ("引用ではなく、要約して", "要約して"),
             ("翻訳せずに要約して", "要約して"),
             ("번역은 하지 마, 요약해 줘", "요약해 줘"),
-            ("texte sans fautes, nothing about X", "texte"),
+            ("testo senza errori, nothing about X", "testo"),
             ("не резюме, а только цитаты", "а только цитаты"),
             ("No tests, write some", "No tests, | write some"),
             ("fix code and tweet it", "fix code | and tweet it code"),

@@ -14,10 +14,8 @@ const MISTAKES: &str = r#"
 --call fabric_run_pattern --pattern-name a => --pattern-name is not a flag; did you mean pattern_name=…, without dashes?
 -x => -x is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
 --base-url http://x => --base-url is not a flag; did you mean --fabric-url URL?
---tokens x => --tokens is not a flag; did you mean --tokens-file FILE?
 help => "help" does not belong to a flag; did you mean --help?
 --help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
---http => --http is not a flag; did you mean --transport http?
 Instal zed => "Instal" does not belong to a flag; did you mean --install?
 -- x => "x" does not belong to a flag; fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them
 --install cursor --name a.b => --name: "a.b" is not a name; give one of at most 64 letters, digits, - and _

@@ -199,6 +199,11 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
 /// The only thing that a text is about, if it is the path of that, or a request: a row of [`REQUESTS`] fits it. The
 /// clearer a word asks for something, and the clearer the thing is, the more words of no list may be left besides.
 fn meant(text: &str) -> Option<Thing> {
+    let is_long = text.chars().nth(SHORT).is_some();
+    // Links and paths may be long.
+    if is_long && (!text.is_ascii() || text.contains(char::is_whitespace)) {
+        return None;
+    }
     // "[title](link)" is two words, and the points of a list say nothing.
     let text = &text.replace("](", " ").replace('•', "-");
     let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
@@ -214,17 +219,16 @@ fn meant(text: &str) -> Option<Thing> {
         _ => false,
     };
     // Names may, too, if they have a number and are written as titles are.
-    let has_number = is_file && text.contains(' ') && text.contains(char::is_numeric);
-    let mut words = text.rsplit(' ').skip(1);
-    let is_name = has_number && words.all(|word| !word.starts_with(char::is_lowercase));
-    if (is_path || is_name) && !text.contains('\n') {
+    let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
+    let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
+    let is_name = is_file && is_title && text.contains(char::is_numeric);
+    if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
         return Some(Thing::File);
     }
-    let is_long = text.chars().nth(SHORT).is_some();
     let plain = plain_letters(text);
-    // However long it is, and in scripts whose words are parted below.
+    // In scripts whose words are parted below, too.
     let is_one = !text.contains(char::is_whitespace) && text.matches('/').count() > 1;
-    let whole = thing(&plain, &[]).filter(|_| is_one && (text.is_ascii() || !is_long));
+    let whole = thing(&plain, &[]).filter(|_| is_one);
     if whole.is_some() {
         return whole;
     }
@@ -282,7 +286,8 @@ fn meant(text: &str) -> Option<Thing> {
     let is_request = |(most, what): &([usize; 6], &'static str)| {
         others < most[found as usize] && what.split(' ').all(asks)
     };
-    (is_led && !text.contains('\n') || REQUESTS.iter().any(is_request)).then_some(found)
+    let has_more = text.contains('\n') || text.contains(" - ");
+    (is_led && !has_more || REQUESTS.iter().any(is_request)).then_some(found)
 }
 
 /// What may stand around a word.
@@ -396,7 +401,7 @@ mod tests {
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
-                   [docs](https://x)|附件是发票，请查收。谢谢，王芳|- buy milk\n- call Ana";
+                   [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|- buy milk\n- call Ana";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
