@@ -249,6 +249,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             include_str!("open-webui.txt"),
             "Admin Panel, Settings, External Tools, +",
         ))
+        .waits(60, "60 s")
         .urls(&[("", "url")])
         .then("with fabric-mcp --transport http running, save it, and switch it on among a chat's tools"),
     client("librechat", "LibreChat")
