@@ -106,7 +106,8 @@ impl Folder {
         lock(&self.ledger).waiting.push_back(line);
     }
 
-    /// Is this line still to be written? Of many, only the first: their runs keep a file open, so that others know.
+    /// Is this line among the first that are still to be written? A run with such a line keeps its file open, so that others
+    /// leave the line to this process.
     pub(super) fn is_waiting(&self, line: &String) -> bool {
         let state = lock(&self.ledger);
         state.waiting.iter().take(MAX_OPEN).any(|one| one == line)
@@ -151,8 +152,8 @@ impl Folder {
         (synced.is_some() || has_settled, waiting)
     }
 
-    /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all, although
-    /// those of the last runs are written by whoever finds these.
+    /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all,
+    /// although whoever finds the last runs writes theirs. Says how many still wait.
     pub(super) fn log_waiting(&self, first: usize) -> usize {
         let (_alone, mut state) = (lock(&self.is_held), lock(&self.ledger));
         let first = first.min(state.waiting.len());

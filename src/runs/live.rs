@@ -316,7 +316,8 @@ impl LiveRun {
     }
 
     /// Writes the end to disk, durably, text first. If that fails, or a line of the ledger still waits, the text stays
-    /// locked: for other processes the run works until its end is written. On a full disk `make_room` may say that it can be tried again.
+    /// locked: for other processes the run works until its end is written. On a full disk `make_room` may say that it can
+    /// be tried again.
     pub(super) fn write_end(
         &self,
         folder: &Folder,
