@@ -243,8 +243,11 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             .and_then(|report| print(&report)),
         Command::There(Task::Serve, at, config) => relay(&at, &config).map(|()| true),
         Command::Here(Task::Check, mut config) => {
-            // `--check` keeps no runs, and makes no folder for them.
-            config.kept.state_dir.take_if(|folder| !folder.exists());
+            // `--check` keeps no runs, and makes no folder for them, if only folders are on the way to it.
+            config.kept.state_dir.take_if(|folder| {
+                let found = folder.ancestors().find(|path| path.exists());
+                found.is_none_or(|found| found != folder && found.is_dir())
+            });
             state_folder(&mut config.kept)?;
             config.kept.state_dir = None;
             config.warnings.extend(config.kept.memory_only.take());

@@ -1,6 +1,6 @@
 //! Text functions that several modules share: quoting, wrapping, edit distance.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -138,10 +138,12 @@ pub(crate) fn kept(text: &str, marks: &[(&str, bool)]) -> String {
     lines.collect()
 }
 
-/// `A, B or C`.
-pub(crate) fn either(names: &[&str]) -> String {
+/// `A, B or C`, with this word before the last.
+pub(crate) fn joined<S: Borrow<str>>(names: &[S], word: &str) -> String {
     match names {
-        [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        [others @ .., last] if !others.is_empty() => {
+            format!("{} {word} {}", others.join(", "), last.borrow())
+        }
         _ => names.concat(),
     }
 }
@@ -150,7 +152,7 @@ pub(crate) fn either(names: &[&str]) -> String {
 pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
     match closest(wanted, candidates.iter().copied()).as_slice() {
         [] => format!("{all} {}", candidates.join(", ")),
-        names => format!("did you mean {}?", either(names)),
+        names => format!("did you mean {}?", joined(names, "or")),
     }
 }
 
@@ -172,13 +174,13 @@ pub(crate) fn letters(name: &str) -> impl Iterator<Item = char> {
 /// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
 /// the separators `_`, `-` and space are ignored; names that differ in nothing else are the only results.
 pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let (wanted, mut candidate) = (folded(wanted), Vec::new());
+    let wanted = folded(wanted);
     let furthest = (wanted.len() / 3)
         .clamp(1, 3)
         .min(wanted.len().saturating_sub(1));
     // Substring matches rank after typing errors, the shorter remainder first.
     let rank = |name| {
-        fold(name, &mut candidate);
+        let candidate = folded(name);
         let is_part = contains(&candidate, &wanted) || contains(&wanted, &candidate);
         let most = if is_part { usize::MAX } else { furthest };
         // The exact distance takes long to compute, and cannot be less than this.
@@ -198,24 +200,11 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     best.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Writes a name without case, and with one separator. Longer names are invalid; the bound limits the work for a hostile
-/// list.
-fn fold(name: &str, into: &mut Vec<char>) {
-    into.clear();
-    for c in name.chars().take(MAX_NAME) {
-        match c {
-            '-' | ' ' => into.push('_'),
-            // Most are, and this takes a third of the time.
-            c if c.is_ascii() => into.push(c.to_ascii_lowercase()),
-            c => into.extend(c.to_lowercase()),
-        }
-    }
-}
-
+/// A name without case, and with one separator. Longer names are invalid; the bound limits the work for a hostile list.
 fn folded(name: &str) -> Vec<char> {
-    let mut folded = Vec::new();
-    fold(name, &mut folded);
-    folded
+    let separated = |c| if matches!(c, '-' | ' ') { '_' } else { c };
+    let letters = name.chars().take(MAX_NAME).map(separated);
+    letters.flat_map(char::to_lowercase).collect()
 }
 
 fn contains(text: &[char], part: &[char]) -> bool {
@@ -346,7 +335,7 @@ mod tests {
         assert_eq!(hint("vscodd", &names, "give"), "did you mean vscode?");
         let found = hint("emacs", &["a", "b"], "give one of");
         assert_eq!(found, "give one of a, b");
-        assert_eq!(either(&["a", "b", "c"]), "a, b or c");
+        assert_eq!(joined(&["a", "b", "c"], "or"), "a, b or c");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The time of day is for times that are stored, shown or received: they outlive the process, and may jump. Everything
 //! that is measured within the process uses the monotonic clock.
 
+use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,9 +16,19 @@ pub(crate) fn now() -> String {
     date_time(milliseconds_now()) + "Z"
 }
 
-/// Now, as HTTP has it (RFC 9110, 5.6.7), like `Tue, 28 Jul 2026 12:00:00 GMT`.
+/// Now, as HTTP has it (RFC 9110, 5.6.7), like `Tue, 28 Jul 2026 12:00:00 GMT`. Written once a second on each thread: that
+/// takes a tenth of the instructions of a short answer.
 pub(crate) fn http_now() -> String {
-    http_date(milliseconds_now())
+    thread_local! {
+        static LAST: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
+    }
+    let now = milliseconds_now() / 1000;
+    LAST.with_borrow_mut(|(second, text)| {
+        if std::mem::replace(second, now) != now {
+            *text = http_date(now * 1000);
+        }
+        text.clone()
+    })
 }
 
 fn http_date(milliseconds: u64) -> String {

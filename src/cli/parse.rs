@@ -13,7 +13,7 @@ use super::values::{self, wrong};
 use super::{ReadFile, named};
 use crate::clients;
 use crate::config::{Config, MODEL_VARIABLE, Secret};
-use crate::text::{closest, either, is_misspelled, unusable};
+use crate::text::{closest, is_misspelled, joined, unusable};
 
 /// What was given, on the command line and in the environment.
 pub(super) struct FlagsAndEnv<'a> {
@@ -255,7 +255,7 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<String, String> 
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => utf8(value, &name),
         _ => Err(match flag.values().as_slice() {
             [] => format!("{name} needs a value: {name} {}", flag.placeholder),
-            values => format!("{name} needs a value: give {}", either(values)),
+            values => format!("{name} needs a value: give {}", joined(values, "or")),
         }),
     }
 }

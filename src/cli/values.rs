@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret};
-use crate::text::{decimal, either, is_language};
+use crate::text::{decimal, is_language, joined};
 use crate::time;
 use crate::url::{self, Authority, Host, WebUrl};
 
@@ -51,7 +51,7 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
 pub(super) fn choice<'a>(text: &str, choices: &[&'a str]) -> Result<&'a str, String> {
     let mut names = choices.iter().copied();
     let found = names.find(|name| name.eq_ignore_ascii_case(text));
-    let rest = format_args!("is not one of the choices; give {}", either(choices));
+    let rest = format_args!("is not one of the choices; give {}", joined(choices, "or"));
     valid(found, text, rest)
 }
 

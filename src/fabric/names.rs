@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::template::{SENTINEL, is_template};
 use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
-use crate::text::{closest, letters};
+use crate::text::{closest, joined, letters};
 
 /// The name of a pattern, strategy, context or session that is safe to send to Fabric: 1 to 128 characters: letters of
 /// any script, digits, emoji, space, `_`, `-` and `.`; no leading dot, no trailing dot or space, and not a Windows
@@ -190,10 +190,7 @@ pub(crate) fn suggestion<'a>(names: impl IntoIterator<Item = &'a str>) -> String
 /// These names in quotes, with this word before the last.
 pub(crate) fn in_quotes<'a>(names: impl IntoIterator<Item = &'a str>, word: &str) -> String {
     let names = names.into_iter().map(|name| format!("\"{name}\""));
-    match names.collect::<Vec<_>>().as_slice() {
-        [others @ .., last] if !others.is_empty() => format!("{} {word} {last}", others.join(", ")),
-        names => names.concat(),
-    }
+    joined(&Vec::from_iter(names), word)
 }
 
 #[cfg(test)]

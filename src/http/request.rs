@@ -13,6 +13,7 @@ use super::registry::ConnectionPhase;
 use super::responder::Accepts;
 use super::socket::{Connection, FIRST_BUFFER};
 use crate::config::{MAX_HEAD, MAX_HEADERS};
+use crate::url::split;
 
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
@@ -101,8 +102,11 @@ impl Head {
 
     /// All headers with this name, in order.
     pub(crate) fn headers_named(&self, name: &str) -> impl Iterator<Item = &str> + Clone {
-        let is_named =
-            move |field: &Range<usize>| self.text[field.clone()].eq_ignore_ascii_case(name);
+        // Most names differ in length, and a request has its headers looked through some 20 times.
+        let is_named = move |field: &Range<usize>| {
+            let length = field.end - field.start;
+            length == name.len() && self.text[field.clone()].eq_ignore_ascii_case(name)
+        };
         let named = self
             .headers
             .iter()
@@ -240,13 +244,11 @@ impl Head {
 
 /// The authority in a target, if there is one, and the rest.
 fn parts(target: &str) -> (Option<&str>, &str) {
-    let schemes = ["http://", "https://"].into_iter();
-    match schemes.filter_map(|s| target.strip_prefix(s)).next() {
-        None => (None, target),
-        Some(rest) => {
-            let (authority, local) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-            (Some(authority), local)
-        }
+    // In most, which begin with a slash, nothing is looked for.
+    let parted = (!target.starts_with('/')).then(|| split(target)).flatten();
+    match parted {
+        Some(("http" | "https", authority, local)) => (Some(authority), local),
+        _ => (None, target),
     }
 }
 

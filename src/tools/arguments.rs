@@ -19,7 +19,7 @@ use crate::fabric::names::{self, suggestion};
 use crate::fabric::{Error, Name};
 use crate::protocol::Node;
 use crate::search;
-use crate::text::{closest, either, letters, shown};
+use crate::text::{closest, joined, letters, shown};
 
 use super::{refused, within};
 
@@ -453,7 +453,7 @@ impl<'a> Arguments<'a> {
                 [] if known.is_empty() => ": it takes none.".to_owned(),
                 [] if !faults.is_empty() => ".".to_owned(),
                 [] => format!(": it takes {}.", known.join(", ")),
-                meant => format!("; did you mean {}?", either(meant)),
+                meant => format!("; did you mean {}?", joined(meant, "or")),
             };
             let detail = format!("`{path}` is not an argument of {of}{hint}");
             faults.push(refused(detail));

@@ -288,8 +288,10 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
         let flags = format!("--state-dir {} {more}", state.display());
         Program::with(&fabric).flags(&flags)
     };
-    let done = program("--plain-results").run(DEADLINE);
-    done.expect_code(1).expect_stderr("--state-dir");
+    for more in ["--plain-results", "--check"] {
+        let done = program(more).run(DEADLINE);
+        done.expect_code(1).expect_stderr("--state-dir");
+    }
     let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program("--history --keep-runs 7776000"));
     client.success(
         "fabric_run_pattern",
