@@ -30,10 +30,10 @@ pub(super) fn is_for(head: &Head, path: &str) -> bool {
     let rest = head.path().strip_prefix(path.trim_end_matches('/'));
     let is_here = head.path() == "/" || matches!(rest, Some("" | "/"));
     let shows = |name| head.header(name).is_some();
-    let is_other = shows("authorization") || shows("mcp-session-id");
+    let is_other = || shows("authorization") || shows("mcp-session-id");
     let accepts = |kind| names(head.headers_named("accept"), &[kind]);
     let is_read = matches!(head.method, Method::Get | Method::Head);
-    is_read && is_here && !is_other && accepts("text/html") && !accepts("text/event-stream")
+    is_read && is_here && !is_other() && accepts("text/html") && !accepts("text/event-stream")
 }
 
 /// The page of a server with these settings, for the sender of `head`, whose `Host` has been checked; `is_ready` if
