@@ -13,7 +13,7 @@
 //!
 //! In scope: which program that is, its environment, start, output and end. Not in scope: requests (`client`).
 
-use std::env::{self, consts::EXE_EXTENSION};
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -351,13 +351,9 @@ fn held(program: &Path, args: &[&str]) -> io::Result<Child> {
             command.env_remove(name);
         }
     }
-    if let Ok(path) = env::join_paths(folders()) {
-        command.env("PATH", path);
-    }
+    command.envs(env::join_paths(folders()).map(|path| ("PATH", path)));
     // Fabric reads its strategies below it on Windows too, which does not set it.
-    if let Some(home) = env::home_dir() {
-        command.env("HOME", home);
-    }
+    command.envs(env::home_dir().map(|home| ("HOME", home)));
     command.arg(HELPER).arg(program).args(args);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     command.stderr(Stdio::piped()).spawn()
@@ -381,31 +377,32 @@ fn folders() -> Vec<PathBuf> {
 /// # Errors
 /// There is none.
 pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, String), Error> {
-    let usual = NAMES.map(|name| Path::new(name).with_extension(EXE_EXTENSION));
-    let names = match given.as_os_str().is_empty() {
-        true => &usual[..],
-        false => &[given.to_owned()],
-    };
+    let usual = NAMES.map(Path::new);
+    let is_given = !given.as_os_str().is_empty();
+    let names = if is_given { &[given][..] } else { &usual };
     let folders = folders();
     let mut all = Vec::new();
     for name in names {
         all.extend(folders.iter().map(|folder| folder.join(name)));
     }
+    // As Windows itself does.
+    for program in all.iter_mut().filter(|_| cfg!(windows)) {
+        if program.extension().is_none() {
+            program.set_extension("exe");
+        }
+    }
     // An absolute path is the same whichever folder it is joined to.
     all.dedup();
-    // Windows adds .exe.
-    all.retain(|program| program.is_file() || cfg!(windows) && program == given);
-    if all.is_empty() && names != usual {
+    all.retain(|program| program.is_file());
+    if all.is_empty() && is_given {
         tell(format!("no such program: {}", given.display()));
     }
     for program in all {
         if let Some(version) = version(&program) {
             return Ok((program, version));
         }
-        let shown = program.display();
-        tell(format!(
-            "{shown} does not answer --version as Fabric 1.4 does"
-        ));
+        let what = "does not answer --version as Fabric 1.4 does";
+        tell(format!("{} {what}", program.display()));
     }
     Err(Error::of(Cause::NoProgram, &[]))
 }
