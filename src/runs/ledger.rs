@@ -182,11 +182,16 @@ impl Folder {
 
     fn append(&self, line: &str, patience: Duration) -> io::Result<File> {
         let path = self.month(&line[..7]);
-        // Fails mostly because it exists.
-        let _new = create(&path, &mut OpenOptions::new());
-        let mut file = open_plain(&path, OpenOptions::new().read(true).append(true))?;
+        // On Windows nobody can read a file that is locked, so another one is locked there.
+        let locked = path.with_extension(if cfg!(windows) { "lock" } else { "tsv" });
+        let open = |path| {
+            // Fails mostly because it exists.
+            let _new = create(path, &mut OpenOptions::new());
+            open_plain(path, OpenOptions::new().read(true).append(true))
+        };
+        let (mut file, locked) = (open(&path)?, open(&locked)?);
         let begun = Instant::now();
-        while let Err(error) = file.try_lock().map_err(io::Error::from) {
+        while let Err(error) = locked.try_lock().map_err(io::Error::from) {
             if error.kind() != ErrorKind::WouldBlock || begun.elapsed() >= patience {
                 return Err(error);
             }
@@ -202,7 +207,7 @@ impl Folder {
         // Half a line on a full disk would be in the way of other processes.
         let written = written.inspect_err(|_| drop(file.set_len(length)));
         // If this fails, closing the file does it. The line is written, and must not be written again.
-        let _ = file.unlock();
+        let _ = locked.unlock();
         written.map(|()| file)
     }
 
