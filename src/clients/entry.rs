@@ -181,7 +181,12 @@ pub(crate) fn shell(word: &str, system: &str) -> String {
         return word.to_owned();
     }
     match system {
-        "windows" => format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
+        "windows" => {
+            // Backslashes are doubled only where a quote follows.
+            let end = |part: &str| part[part.trim_end_matches('\\').len()..].to_owned();
+            let parts = word.split('"').map(|part| part.to_owned() + &end(part));
+            format!("\"{}\"", Vec::from_iter(parts).join("\\\""))
+        }
         _ => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
@@ -423,8 +428,8 @@ mod tests {
 
     #[test]
     fn windows_quotes_differently() {
-        assert_eq!(shell("C:\\a b\\f.exe", "windows"), "\"C:\\\\a b\\\\f.exe\"");
+        assert_eq!(shell("\\\\a b\\", "windows"), "\"\\\\a b\\\\\"");
         assert_eq!(shell("C:\\f.exe", "windows"), "C:\\f.exe");
-        assert_eq!(shell("{\"a\"}", "windows"), "\"{\\\"a\\\"}\"");
+        assert_eq!(shell("{\"\\\\\"}", "windows"), r#""{\"\\\\\"}""#);
     }
 }
