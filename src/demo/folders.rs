@@ -136,7 +136,7 @@ impl Folders {
     }
 
     fn warn(&self, path: &Path, why: &str) {
-        let warning = format!("--patterns-dir leaves out {path:?}: {why}");
+        let warning = format!("--patterns-dir leaves out \"{}\": {why}", path.display());
         let mut warned = lock(&self.warned);
         if warned.len() < MAX_WARNINGS && warned.insert(warning.clone()) {
             log::warn!("{warning}");

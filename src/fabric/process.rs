@@ -206,8 +206,7 @@ impl Process {
         let begun = Instant::now();
         for _ in 0..PORTS {
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-            let address = free.and_then(|free| free.local_addr());
-            let address = address.map_err(not_started)?;
+            let address = free.and_then(|one| one.local_addr()).map_err(not_started)?;
             let (at, key) = (address.to_string(), random::id());
             let args = ["--serve", "--address", &at, "--api-key", &key];
             let helper = self.hold(&program, &args).map_err(not_started)?;
@@ -381,10 +380,8 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
     let is_given = !given.as_os_str().is_empty();
     let names = if is_given { &[given][..] } else { &usual };
     let folders = folders();
-    let mut all = Vec::new();
-    for name in names {
-        all.extend(folders.iter().map(|folder| folder.join(name)));
-    }
+    let in_each = |name| folders.iter().map(move |folder| folder.join(name));
+    let mut all = Vec::from_iter(names.iter().flat_map(in_each));
     // As Windows itself does.
     for program in all.iter_mut().filter(|_| cfg!(windows)) {
         if program.extension().is_none() {

@@ -330,11 +330,7 @@ impl Folder {
             Err(error) if cfg!(windows) && error.raw_os_error() == Some(SHARING_VIOLATION) => {
                 Err(ErrorKind::WouldBlock.into())
             }
-            opened => {
-                let file = opened?;
-                try_lock(&file)?;
-                Ok(Some(file))
-            }
+            opened => opened.and_then(|file| try_lock(&file).map(|()| Some(file))),
         }
     }
 
