@@ -96,23 +96,19 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
 }
 
 /// Whether a secret reads like a placeholder that a person or a client should have replaced: `${env:NAME}`, `{{name}}`,
-/// `<key>`, `%NAME%`, `$NAME`, `YOUR_KEY`.
+/// `<key>`, `%NAME%`, `[key]`, `$NAME`, `YOUR_KEY`.
 pub(crate) fn is_placeholder(secret: &str) -> bool {
-    let within = |(open, close)| {
-        let rest = secret.strip_prefix(open);
-        rest.is_some_and(|rest: &str| rest.len() > 1 && rest.ends_with::<char>(close))
+    let within = |pair: &&str| {
+        let rest = secret.strip_prefix(&pair[..pair.len() - 1]);
+        rest.is_some_and(|rest| rest.len() > 1 && rest.ends_with(&pair[pair.len() - 1..]))
     };
     let is_name = |name: &str| {
         let is_upper = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
         name.starts_with(|c: char| c.is_ascii_uppercase()) && name.chars().all(is_upper)
     };
-    let lower = secret.to_ascii_lowercase();
-    [("${", '}'), ("{", '}'), ("<", '>'), ("%", '%')]
-        .into_iter()
-        .any(within)
-        || secret.strip_prefix('$').is_some_and(is_name)
-        || lower.starts_with("your_")
-        || lower.starts_with("your-")
+    let lower = secret.to_ascii_lowercase().replace('-', "_");
+    let mut pairs = ["${}", "{}", "<>", "%%", "[]", "()"].iter();
+    pairs.any(within) || secret.strip_prefix('$').is_some_and(is_name) || lower.starts_with("your_")
 }
 
 /// A text with these holes filled; what fills them has none.
@@ -283,26 +279,13 @@ mod tests {
 
     #[test]
     fn placeholders_are_told_from_secrets() {
-        for (secret, expected) in [
-            ("${env:FABRIC_API_KEY}", true),
-            ("${FABRIC_API_KEY}", true),
-            ("{env:FABRIC_API_KEY}", true),
-            ("{{api_key}}", true),
-            ("$FABRIC_API_KEY", true),
-            ("%FABRIC_API_KEY%", true),
-            ("<key>", true),
-            ("YOUR_TOKEN", true),
-            ("your-api-key", true),
-            ("", false),
-            ("$", false),
-            ("{", false),
-            ("$2b$12$abc", false),
-            ("$ecret", false),
-            ("yours", false),
-            ("sk-${x}", false),
-            ("a{b}", false),
-        ] {
-            assert_eq!(is_placeholder(secret), expected, "{secret}");
+        let placeholders = "${env:FABRIC_API_KEY}|${FABRIC_API_KEY}|{env:FABRIC_API_KEY}|{{api_key}}|\
+                            $FABRIC_API_KEY|%FABRIC_API_KEY%|<key>|[key]|YOUR_TOKEN|your-api-key";
+        let secrets = "|$|{|[x|$2b$12$abc|$ecret|yours|sk-${x}|a{b}";
+        for (texts, expected) in [(placeholders, true), (secrets, false)] {
+            for text in texts.split('|') {
+                assert_eq!(is_placeholder(text), expected, "{text}");
+            }
         }
     }
 

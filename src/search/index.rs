@@ -304,7 +304,8 @@ impl Index {
         let first = ranked.iter().take(FEWEST).map(|(_, name)| *name);
         let denied = first.filter(|name| !allows(name)).collect();
         let mut allowed = ranked.iter().filter(|(_, name)| allows(name)).peekable();
-        let best = allowed.peek().map(|(score, _)| *score);
+        let best = allowed.peek().filter(|_| !is_unknown);
+        let best = best.map(|(score, _)| *score);
         let least = |at: usize| best.unwrap_or_default() * (CANDIDATE + RISE * at as f32);
         let candidates = allowed
             .zip(0..limit)
@@ -313,7 +314,6 @@ impl Index {
             hits: candidates.map(|((_, name), _)| *name).collect(),
             denied,
             warning: match best.map(|best| best - NO_TASK * no_task) {
-                _ if is_unknown => Some(NOT_UNDERSTOOD),
                 None => Some(NOT_UNDERSTOOD),
                 // A low score may as well mean that few of the words are known.
                 Some(..NOTHING) if !request.is_foreign => Some(NOTHING_FITS),

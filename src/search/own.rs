@@ -55,9 +55,7 @@ fn aim(sentence: &str, is_goal: bool) -> Option<String> {
 
 /// The first sentences that may say what is done, without Markdown, and whether each is below a heading that says so.
 fn sentences(text: &str) -> Vec<(String, bool)> {
-    let mut found = Vec::new();
-    let mut is_goal = false;
-    let mut is_fenced = false;
+    let (mut found, mut is_goal, mut is_fenced) = (Vec::new(), false, false);
     for line in text.lines() {
         is_fenced ^= line.trim_start().starts_with("```");
         if let Some(heading) = heading(line) {

@@ -21,8 +21,9 @@ const NOT: &str = "not no don't don’t dont isn't isn’t isnt nicht kein keine
 const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylko ale только а";
 /// What negates a part of a sentence in scripts without spaces.
 const NOT_UNSPACED: &str = "不要 不用 しないで せずに ではなく じゃなく 하지마 하지말 말고";
-/// Negations of what is before them: Korean ones with a blank, and Japanese ones.
-const AFTER: [&str; 6] = [" 하지", "하지 ", " 말고", "しないで", "せずに", "なく"];
+/// Negations of what is before them, Korean and Japanese ones, and how they end a part of a sentence.
+const AFTER: &str =
+    " 하지>하지|하지 >하지| 말고>말고|しないで>しないで、|せずに>せずに、|なく>なく、";
 /// Words before a part of a sentence, and those that exclude what follows.
 const BUT: &str = "but and aber mais pero ma mas ale но";
 const WITHOUT: &str = "without except ohne senza без";
@@ -143,12 +144,9 @@ impl ParsedQuery {
 /// it says is not meant.
 pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String>, String) {
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
-    let attach = |query: String, not: &str| match not.contains(' ') {
-        true => query.replace(not, not.trim()),
-        false => query.replace(not, &format!("{not}、")),
-    };
     let query = prefix(query, LONGEST).to_owned();
-    let query = AFTER.into_iter().fold(query, attach);
+    let after = AFTER.split('|').filter_map(|pair| pair.split_once('>'));
+    let query = after.fold(query, |query, (not, end)| query.replace(not, end));
     let words = query.split_inclusive(is_end);
     let words = words.map(str::trim).filter(|word| !word.is_empty());
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));

@@ -43,13 +43,11 @@ fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> To
     let name = name.as_str();
     let mut variables = pattern.variables();
     let runnable = is_runnable(&variables);
+    let mut warning = backend.fabric.why_raw(name, &pattern.system_prompt);
     if !runnable {
         variables.clear();
+        warning = Some(not_runnable("pattern_name", name));
     }
-    let warning = match runnable {
-        true => backend.fabric.why_raw(name, &pattern.system_prompt),
-        false => Some(not_runnable("pattern_name", name)),
-    };
     let part = Part::of(&pattern.system_prompt, wanted);
     Ok(Outcome::default()
         .sized("bytes", part.text.len())

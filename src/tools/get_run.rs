@@ -183,8 +183,7 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
     }
     let begun = Instant::now();
     // What comes before `offset` is not relayed, even if it is still to come.
-    let mut chars = 0;
-    let mut seen = 0;
+    let (mut chars, mut seen) = (0, 0);
     loop {
         let left = wait.saturating_sub(begun.elapsed());
         let record = run.wait(seen, left.min(SLICE));

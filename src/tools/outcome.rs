@@ -224,7 +224,6 @@ fn write_outcome(
         outcome.write(&mut object);
     }
     let json = object.bytes();
-    let copies = if structured { 2 } else { 1 };
     let length = match (text, cached) {
         (Some(text), _) => jsonrpc::string_len(text),
         (None, Some(string)) => string.len(),
@@ -232,7 +231,7 @@ fn write_outcome(
     };
     envelope(result);
     let out = result.key("content");
-    out.reserve(length * copies + FRAME);
+    out.reserve(length * (1 + usize::from(structured)) + FRAME);
     out.extend(b"[");
     if let Some(text) = text {
         let shown = Some(text).filter(|text| !(text.is_empty() && outcome.is_silent));

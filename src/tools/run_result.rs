@@ -128,11 +128,10 @@ pub(crate) fn result(
     let silence = silence(run.silence(), backend.fabric.settings.idle_timeout)
         .map(|told| told + " fabric_cancel_run stops it.")
         .map(|told| backend.policy.offered(&told));
-    let text = run.read_chars(offset, most);
     let outcome = Outcome {
         is_silent: silence.is_some(),
         _memory: Some(memory),
-        ..Outcome::text("output_text", text)
+        ..Outcome::text("output_text", run.read_chars(offset, most))
     };
     let format = report.format.as_deref().unwrap_or(DEFAULT_FORMAT);
     let outcome = outcome
@@ -211,10 +210,7 @@ pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Value
         RunState::Failed | RunState::Interrupted if modern => "completed",
         RunState::Failed | RunState::Interrupted => "failed",
     };
-    let so_far = match record.state {
-        RunState::Working => " so far",
-        _ => "",
-    };
+    let so_far = if status == "working" { " so far" } else { "" };
     let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
     if let Some(chars) = record.chars {
         message += &format!(", {}{so_far}", counted(chars, "character"));

@@ -19,7 +19,9 @@ const RUN: &str = "fabric_run_pattern";
 #[test]
 fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     let (fabric, mut client) = ready();
-    for input in "|/tmp/x.md| https://youtu.be/abc-DEF_123\n|Summarize report.pdf".split('|') {
+    let none = "|null|{{input}}|[paste text here]|<your_text>|%TEXT%|Text goes here|``` ```|(N/A)|";
+    let named = "/tmp/x.md| https://youtu.be/abc-DEF_123\n|Summarize report.pdf";
+    for input in [none, named].concat().split('|') {
         let run = |more: Value| extended(json!({"pattern_name": "ai", "input_text": input}), more);
         let said = client.failure(RUN, run(json!({})), "invalid-request");
         expect::contains(&said, ["`input_text`", "input_is_text", "Nothing was run."]);

@@ -7,7 +7,7 @@ use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::{RunId, RunState};
 use crate::search::{LANGUAGE, is_unspaced, plain_letters};
-use crate::text::is_misspelled;
+use crate::text::{is_invisible, is_misspelled, is_placeholder, prefix};
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
 use crate::tools::{Arguments, Context, Failure, refused};
@@ -44,10 +44,8 @@ impl InputSource {
 
     /// The member that a bare string is: the id of a run or an address.
     pub(super) fn member(text: &str) -> &'static str {
-        match text.trim_start().to_lowercase().starts_with("run_") {
-            true => "run_id",
-            false => "youtube",
-        }
+        let is_run = text.trim_start().to_lowercase().starts_with("run_");
+        if is_run { "run_id" } else { "youtube" }
     }
 
     /// The input. Its memory is charged to the call until it is sent.
@@ -108,22 +106,19 @@ enum Thing {
 /// kind, an attachment, a source, a site, a link, a file. It is known by a word of a list ("inside": right before the
 /// thing), by a question, by two other words at most before the thing, or by none but labels such as "Link:"
 /// or one that joins two.
-const REQUESTS: [([usize; 6], &str); 15] = [
+const REQUESTS: [([usize; 6], &str); 12] = [
     ([1, 2, 1, 2, 3, 3], "verbs"),
     ([1, 1, 1, 0, 2, 3], "asks"),
     ([1, 1, 1, 1, 3, 3], "unspaced"),
     ([1, 1, 1, 0, 0, 0], "calls"),
     ([0, 0, 0, 0, 0, 3], "calls definite"),
     ([0, 1, 0, 0, 0, 1], "begins"),
-    ([0, 0, 0, 0, 1, 1], "inside"),
-    ([0, 0, 0, 0, 1, 1], "?"),
+    ([0, 0, 0, 0, 1, 1], "inside|?|kinds|joined"),
     ([0, 0, 0, 0, 0, 2], "begins compares"),
     ([0, 3, 0, 0, 0, 0], "? definite"),
-    ([0, 0, 0, 0, 1, 1], "kinds"),
     ([0, 1, 0, 0, 0, 0], "short"),
     ([0, 0, 1, 0, 0, 1], "short definite"),
     ([0, 0, 1, 1, 1, 1], "alone"),
-    ([0, 0, 0, 0, 1, 1], "joined"),
 ];
 
 /// Refuses an `argument` that contains the bytes of a file, or that is about a link or a file and contains nothing
@@ -187,10 +182,14 @@ const FILES: [(&str, &str); 6] = [
 pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
     let is_byte = |c: char| c.is_control() && !c.is_whitespace() || "\u{feff}\u{fffd}".contains(c);
     let start = text.trim_start_matches(|c: char| c.is_whitespace() || is_byte(c));
+    // "Summarize this: JVBERi0…"
+    let mut parts = text.split_whitespace();
+    let most = parts.find(|part| text.len() - part.len() < SHORT);
+    let starts = [text, start, most.unwrap_or(text)];
     let head = String::from_iter(text.chars().take(16).skip_while(|c| !is_byte(*c)));
     let is = |mark: &str| match mark.strip_prefix('?') {
         Some(mark) => head.contains(mark),
-        None => text.starts_with(mark) || start.starts_with(mark),
+        None => starts.iter().any(|start| start.starts_with(mark)),
     };
     let found = FILES.iter().find(|(_, marks)| marks.split(' ').any(is));
     found.map(|(what, _)| *what)
@@ -205,8 +204,8 @@ fn meant(text: &str) -> Option<Thing> {
         return None;
     }
     // "[title](link)" is two words, and the points of a list say nothing.
-    let text = &text.replace("](", " ").replace('•', "-");
-    let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
+    let all = &text.replace("](", " ").replace('•', "-");
+    let text = all.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
     let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
     let is_file = endings.any(|(_, ending)| text.ends_with(ending));
     // Paths may have blanks.
@@ -218,10 +217,11 @@ fn meant(text: &str) -> Option<Thing> {
         [b'/', ..] | [b'~' | b'.', b'/', ..] => is_file,
         _ => false,
     };
-    // Names may, too, if they have a number and are written as titles are.
+    // Names may, too, if they are in quotes, or have a number and are written as titles are.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
-    let is_name = is_file && is_title && text.contains(char::is_numeric);
+    let is_quoted = all.len() > text.len() + 1 && text.matches(' ').count() < 3;
+    let is_name = is_file && (is_quoted || is_title && text.contains(char::is_numeric));
     if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
         return Some(Thing::File);
     }
@@ -255,9 +255,10 @@ fn meant(text: &str) -> Option<Thing> {
             Thing::Link => !word.starts_with('('),
             _ => true,
         });
-        // What follows a colon or is quoted may be what is asked about.
+        // What follows a colon or a greeting, or is quoted, may be what is asked about.
         let is_given = last.ends_with(':') || word.starts_with(['"', '\'', '“', '„', '«']);
-        if is_given && thing < Some(Thing::Source) {
+        let is_letter = found.is_some() && lists.contains(&"greets");
+        if is_letter || is_given && thing < Some(Thing::Source) {
             return None;
         }
         if thing >= found {
@@ -284,10 +285,28 @@ fn meant(text: &str) -> Option<Thing> {
         list => asking.contains(&list),
     };
     let is_request = |(most, what): &([usize; 6], &'static str)| {
-        others < most[found as usize] && what.split(' ').all(asks)
+        let is_any = |what: &'static str| what.split('|').any(asks);
+        others < most[found as usize] && what.split(' ').all(is_any)
     };
     let has_more = text.contains('\n') || text.contains(" - ");
     (is_led && !has_more || REQUESTS.iter().any(is_request)).then_some(found)
+}
+
+/// Whether a text says nothing, or only stands where one should be: "null", "{{input}}", "[paste text here]".
+pub(super) fn is_none(text: &str) -> bool {
+    let is_around = |c| is_mark(c) || c.is_whitespace() || is_invisible(c) || "{}$%…".contains(c);
+    let said = text.trim_matches(is_around);
+    let words = plain_letters(prefix(said, SHORT));
+    let words = Vec::from_iter(words.split([' ', '_']).map(lists));
+    let count = |list| words.iter().filter(|lists| lists.contains(&list)).count();
+    let (stands, others) = (count("stands"), words.len() - count("none"));
+    let is_name = |c: char| c.is_alphanumeric() || " _-'’.".contains(c);
+    let is_hole = is_placeholder(text.trim()) && words.len() < 9 && said.chars().all(is_name);
+    match said {
+        "" => !text.contains([':', '?', '!']),
+        _ if is_hole => stands > 0 || text.contains("{{"),
+        _ => others == 0 || words.len() > 1 && stands + count("beside") == words.len(),
+    }
 }
 
 /// What may stand around a word.
@@ -354,6 +373,7 @@ mod tests {
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
                      https://x/y and https://z/y|请总结这个PDF|- https://x/y\n• https://z/y|翻译这个文件|\
+                     फ़ाइल https://x/y का सारांश दें|Tóm tắt video này https://x/y|\
                      Summarize https://x/y. Write for busy bakers|I need a summary from https://x/y, for bakers at noon";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
@@ -371,7 +391,7 @@ mod tests {
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|/home/我/报告|\
                      check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt|\
-                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx";
+                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx|'my plan.xlsx'";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
@@ -387,6 +407,10 @@ mod tests {
             ("7z\u{fffd}\u{fffd}'\u{1c}", "a compressed file"),
             ("\u{7f}ELF\u{2}", "is a program, not text"),
             ("a\0", "NUL bytes (iconv"),
+            (
+                &("Sum it up: JVBERi0".to_owned() + &"x".repeat(SHORT)),
+                "a PDF",
+            ),
         ] {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
@@ -401,7 +425,8 @@ mod tests {
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
-                   [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|- buy milk\n- call Ana";
+                   [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|- buy milk\n- call Ana|\
+                   Translate x.pdf to Thai. Dear all, it is May. Best, Ann";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }

@@ -134,11 +134,8 @@ impl Output {
         // If Fabric did not accept the run, no model has read anything. If it ended without an answer, its model may have:
         // headers come only with the first event.
         let is_refused = |error: &Error| {
-            let kinds = [
-                Kind::ApiUnavailable,
-                Kind::InvalidRequest,
-                Kind::PatternNotFound,
-            ];
+            use Kind::{ApiUnavailable, InvalidRequest, PatternNotFound};
+            let kinds = [ApiUnavailable, InvalidRequest, PatternNotFound];
             let ends = [Cause::Closed, Cause::ClosedTls, Cause::FabricEnded].map(Some);
             self.received == 0
                 && !ends.contains(&error.cause)
@@ -183,10 +180,11 @@ impl Output {
 /// Fabric guesses the format from each piece alone; the beginning of the whole text is reliable.
 fn output_format(start: &str, first: Option<String>) -> String {
     let start = start.trim_start();
-    if MERMAID.split('|').any(|word| start.starts_with(word)) {
-        return "mermaid".to_string();
-    }
-    first.unwrap_or_else(|| DEFAULT_FORMAT.to_string())
+    let is_mermaid = MERMAID.split('|').any(|word| start.starts_with(word));
+    let mermaid = is_mermaid.then(|| "mermaid".to_owned());
+    mermaid
+        .or(first)
+        .unwrap_or_else(|| DEFAULT_FORMAT.to_owned())
 }
 
 #[cfg(test)]

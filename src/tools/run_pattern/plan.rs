@@ -20,10 +20,6 @@ use super::prefix_of;
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
-/// The refusal of a run without an input.
-const NO_INPUT: &str = "`input_text` is empty, so the model would invent an input: give the whole \
-    text as input_text, or input_from. If the pattern needs no input, \"input_is_text\": true \
-    runs it. Nothing was run.";
 /// The warning of a chain for which there was no list of models.
 const UNCHECKED: &str = "Models and vendors were not checked before the run, because Fabric did \
     not list them in time, or at all.";
@@ -118,7 +114,10 @@ fn is_known(
 
 /// The refusal of a run without an input.
 pub(super) fn no_input() -> Error {
-    refused(NO_INPUT).about("input_text")
+    let why = "`input_text` is empty or a placeholder, so the model would invent an input: give \
+        the whole text as input_text, or input_from. If the pattern needs no input, \
+        \"input_is_text\": true runs it. Nothing was run.";
+    refused(why).about("input_text")
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.

@@ -89,12 +89,10 @@ impl RunPattern {
         done.map_err(|failure| self.with_log(failure))
     }
 
-    /// Whether the first step needs an input and this is none, or dots in its place. For somebody's own pattern, it is not
-    /// known what it needs.
+    /// Whether the first step needs an input and this is none. For somebody's own pattern, it is not known what it needs.
     fn lacks_input(&self, input: &str) -> bool {
         let row = search::known(self.steps[0].pattern.as_str());
-        let is_none = is_blank(input.trim_matches(['.', '…']));
-        !self.as_is && row.is_some_and(|row| !row.needs_no_input) && is_none
+        !self.as_is && row.is_some_and(|row| !row.needs_no_input) && input::is_none(input)
     }
 
     /// The patterns, one after the other.
