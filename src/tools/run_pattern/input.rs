@@ -90,6 +90,9 @@ static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     words.flatten().collect()
 });
 
+/// The lists that do not make a word one of a request.
+const OTHERS: [&str; 4] = ["none", "stands", "beside", "greets"];
+
 /// What an input may contain besides words. The later in this list, the clearer it is that something is to be done with
 /// it: texts about software mention source files, and the addresses of whole sites, without asking for that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -270,7 +273,8 @@ fn meant(text: &str) -> Option<Thing> {
         }
         if thing < Some(Thing::Attachment) || word.starts_with(is_unspaced) {
             words.push(word);
-            others += usize::from(lists.is_empty() && !is_foreign(word));
+            let is_other = lists.iter().all(|list| OTHERS.contains(list));
+            others += usize::from(is_other && !is_foreign(word));
             asking.extend(&lists);
         }
         (last, before) = (word, lists);
@@ -300,12 +304,12 @@ pub(super) fn is_none(text: &str) -> bool {
     let words = Vec::from_iter(words.split([' ', '_']).map(lists));
     let count = |list| words.iter().filter(|lists| lists.contains(&list)).count();
     let (stands, others) = (count("stands"), words.len() - count("none"));
-    let is_name = |c: char| c.is_alphanumeric() || " _-'’.".contains(c);
-    let is_hole = is_placeholder(text.trim()) && words.len() < 9 && said.chars().all(is_name);
+    let is_of_name = |c: char| c.is_alphanumeric() || " _-'’.".contains(c);
+    let is_hole = is_placeholder(text.trim()) && (stands > 0 || text.contains("{{"));
+    let is_only = words.len() > 1 && stands + count("beside") == words.len();
     match said {
         "" => !text.contains([':', '?', '!']),
-        _ if is_hole => stands > 0 || text.contains("{{"),
-        _ => others == 0 || words.len() > 1 && stands + count("beside") == words.len(),
+        _ => others == 0 || said.chars().all(is_of_name) && (is_only || is_hole && words.len() < 9),
     }
 }
 
