@@ -114,9 +114,9 @@ fn is_known(
 
 /// The refusal of a run without an input.
 pub(super) fn no_input() -> Error {
-    let why = "`input_text` is empty or a placeholder, so the model would invent an input: give \
-        the whole text as input_text, or input_from. If the pattern needs no input, \
-        \"input_is_text\": true runs it. Nothing was run.";
+    let why = "`input_text` is empty, so the model would invent an input: give the whole text as \
+        input_text, or input_from. If the pattern needs no input, \"input_is_text\": true runs \
+        it. Nothing was run.";
     refused(why).about("input_text")
 }
 
