@@ -164,8 +164,7 @@ impl Folder {
         #[cfg(unix)]
         match File::open(&self.path)?.sync_all() {
             // Some file systems do not support it.
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {}
-            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {}
             synced => return synced,
         }
         Ok(())
@@ -250,9 +249,8 @@ impl Folder {
             record.end(end, now);
             self.measure(record);
             lines.extend(record.asked.take().map(|asked| {
-                // The text is that of the last step.
-                let is_last = asked.step == record.patterns.len();
-                let written = estimate(record.chars.filter(|_| is_last).unwrap_or(0));
+                // There is no text before the last step.
+                let written = estimate(record.chars.unwrap_or(0));
                 line(now, record, &asked, end.name(), Err(written))
             }));
         }
@@ -308,8 +306,7 @@ impl Folder {
     /// At most `most` bytes of a text from byte `from` on. Unreadable text counts as none.
     pub(super) fn read_text(&self, id: RunId, from: u64, most: u64) -> Vec<u8> {
         let mut read = Vec::new();
-        if most > 0
-            && let Ok(mut file) = open_plain(&self.file(id, TEXT), OpenOptions::new().read(true))
+        if let Ok(mut file) = open_plain(&self.file(id, TEXT), OpenOptions::new().read(true))
             && file.seek(SeekFrom::Start(from)).is_ok()
         {
             let _ = file.take(most).read_to_end(&mut read);
@@ -340,29 +337,26 @@ impl Folder {
     /// # Errors
     /// The run is working, and the mark could not be written; or the run cannot be read.
     pub(super) fn cancel(&self, id: RunId) -> io::Result<bool> {
-        match self.load(id) {
-            Ok(record) if record.state == RunState::Working => {}
-            Err(error) if !is_gone(&error) => return Err(error),
-            Ok(_) | Err(_) => return Ok(false),
+        let works = |found: io::Result<Record>| match found {
+            Err(error) if !is_gone(&error) => Err(error),
+            found => Ok(found.is_ok_and(|record| record.state == RunState::Working)),
+        };
+        if !works(self.load(id))? {
+            return Ok(false);
         }
         let marked = self.mark(id);
         // The process of the run looks for the mark after it has written the end. So if the end is not written yet,
         // that process will see the mark.
-        match self.read(id) {
-            Ok(record) if record.state == RunState::Working => marked.map(|()| true),
-            Err(error) if !is_gone(&error) => Err(error),
-            Ok(_) | Err(_) => {
-                self.remove(id, &[CANCEL]);
-                Ok(false)
-            }
+        if works(self.read(id))? {
+            return marked.map(|()| true);
         }
+        self.remove(id, &[CANCEL]);
+        Ok(false)
     }
 
     pub(super) fn mark(&self, id: RunId) -> io::Result<()> {
-        match self.create(id, CANCEL) {
-            Err(error) if !self.is_marked(id) => Err(error),
-            _ => Ok(()),
-        }
+        let made = self.create(id, CANCEL).map(drop);
+        made.or_else(|error| self.is_marked(id).then_some(()).ok_or(error))
     }
 
     pub(super) fn is_marked(&self, id: RunId) -> bool {
