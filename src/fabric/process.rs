@@ -433,13 +433,14 @@ mod tests {
     #[test]
     fn one_is_ended_after_long_idleness_but_not_while_it_is_used() {
         let process = Arc::new(Process::new(PathBuf::new()));
-        let helper = Command::new("cat").stdin(Stdio::piped()).spawn();
+        let helper = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let kill = format!("kill -0 {}", helper.id());
         let one = Arc::new(Running {
             url: String::new(),
             key: String::new(),
             program: PathBuf::new(),
             version: String::new(),
-            helper: Mutex::new(helper.unwrap()),
+            helper: Mutex::new(helper),
         });
         let weak = Arc::downgrade(&one);
         let _ = process.up.get(IDLE, &Unobserved, || Ok(one.clone()));
@@ -459,5 +460,7 @@ mod tests {
             drop(one);
             assert!(idles_until(&|| weak.strong_count() == 0), "nobody uses it");
         });
+        let killed = Command::new("sh").args(["-c", &kill]).output().unwrap();
+        assert!(!killed.status.success(), "it was not waited for");
     }
 }

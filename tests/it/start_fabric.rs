@@ -150,7 +150,10 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
 fn one_that_hangs_when_asked_for_its_version_is_not_left_behind() {
     let version = "echo $$ >> $HOME/log; exec sleep 1000";
     let folder = machine("start-hangs", "fabric", version, "");
-    let mut client = Stdio::speaking(Era::MODERN, program(&folder));
+    let own = program(&folder).after("cp \"$0\" $HOME/own; exec $HOME/own \"$@\"");
+    let mut client = Stdio::speaking(Era::NEWEST_LEGACY, own);
+    #[cfg(target_os = "linux")] // It may be replaced while it runs.
+    fs::remove_file(folder.path("own")).unwrap();
     client.begin_call("fabric_list_strategies", json!({}), None);
     let asked = poll(DEADLINE, || started(&folder).first().copied());
     client.process().signal("KILL");
@@ -211,6 +214,7 @@ fn what_cannot_be_started_is_told_without_paths() {
         assert!(is_so, "{called:?}");
         let checked = program(&folder).arg("--check").run(DEADLINE);
         checked.expect_code(1).expect_stdout(found);
+        assert!(!checked.stdout.contains("no such program"), "{checked:?}");
         // Checks that do not need Fabric are done nevertheless.
         checked.expect_stdout("ok  tools ");
     }

@@ -531,6 +531,8 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     shown.expect_stderr("1 run cannot be read (unsupported)");
     shown.expect_stderr("1 line of the ledger cannot be read");
     assert_eq!(shown.stdout.lines().count(), 1);
+    let other = usage("1998-12").stderr.contains("of the ledger");
+    assert!(!other);
 }
 
 #[test]
