@@ -39,6 +39,8 @@ const MAX_LINE: u64 = 64 << 10;
 /// was stopped keeps the lock, and must not keep the runs of other processes from ending.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
+/// The ending of the file that is locked meanwhile. On Windows nobody can read a locked file, so it is another one there.
+pub(super) const LOCKED: &str = if cfg!(windows) { "lock" } else { "tsv" };
 
 /// A step of a run whose model was asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,14 +184,12 @@ impl Folder {
 
     fn append(&self, line: &str, patience: Duration) -> io::Result<File> {
         let path = self.month(&line[..7]);
-        // On Windows nobody can read a file that is locked, so another one is locked there.
-        let locked = path.with_extension(if cfg!(windows) { "lock" } else { "tsv" });
         let open = |path| {
             // Fails mostly because it exists.
             let _new = create(path, &mut OpenOptions::new());
             open_plain(path, OpenOptions::new().read(true).append(true))
         };
-        let (mut file, locked) = (open(&path)?, open(&locked)?);
+        let (mut file, locked) = (open(&path)?, open(&path.with_extension(LOCKED))?);
         let begun = Instant::now();
         while let Err(error) = locked.try_lock().map_err(io::Error::from) {
             if error.kind() != ErrorKind::WouldBlock || begun.elapsed() >= patience {
@@ -391,7 +391,7 @@ mod tests {
         let rows = || usage(&at.0, ("2000-01", false), None).unwrap();
         let steps = || rows().pop().unwrap()["steps"].take();
         let file = folder.month(&timestamp(now)[..7]);
-        let held = File::create(&file).unwrap();
+        let held = File::create(file.with_extension(LOCKED)).unwrap();
         held.lock().unwrap();
         assert_eq!(steps(), 0);
         let accounts = Accounts::alone(1 << 30);
@@ -429,7 +429,7 @@ mod tests {
             folder.account(line(TODAY, &run, &asked(0, "m"), "ok", Ok(tokens)));
         };
         add([1, 1]);
-        let held = File::open(at.0.join(JULY)).unwrap();
+        let held = File::open(at.0.join(JULY).with_extension(LOCKED)).unwrap();
         held.lock().unwrap();
         let begun = Instant::now();
         add([1, 1]);

@@ -9,6 +9,7 @@ use crate::access::Identity;
 use crate::account::{Accounts, Resource};
 use crate::time::timestamp;
 
+use super::ledger::LOCKED;
 use super::tests::{Bench, KEEP, LONG, accounts, by_hand, clock, complete, named, record};
 use super::*;
 
@@ -513,7 +514,7 @@ fn that_a_model_was_asked_is_written_as_soon_as_there_is_room() {
 fn no_line_is_lost_if_the_process_is_killed_while_the_ledger_is_busy() {
     let (at, bench) = one_process();
     let month = format!("usage-{}.tsv", &timestamp(milliseconds_now())[..7]);
-    let ledger = File::create(at.0.join(&month)).unwrap();
+    let ledger = File::create(at.0.join(&month).with_extension(LOCKED)).unwrap();
     ledger.lock().unwrap();
     // What is left if the process is killed now: locks are not copied.
     let killed = || {
@@ -525,7 +526,7 @@ fn no_line_is_lost_if_the_process_is_killed_while_the_ledger_is_busy() {
     };
     let outcomes = |at: &Temporary| {
         at.process().runs.sweep();
-        let text = fs::read_to_string(at.0.join(&month)).unwrap();
+        let text = fs::read_to_string(at.0.join(&month)).unwrap_or_default();
         let outcome = |line: &str| Vec::from_iter(line.split('\t').skip(5).take(2)).join(" ");
         Vec::from_iter(text.lines().map(outcome))
     };

@@ -90,8 +90,12 @@ static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     words.flatten().collect()
 });
 
-/// The lists that do not make a word one of a request.
-const OTHERS: [&str; 4] = ["none", "stands", "beside", "greets"];
+/// Words that are given for no text; words of what stands where one should be; and those that may stand beside these.
+const NONE: &str = "null none nil undefined n/a tbd";
+const STANDS: &str = "paste insert here placeholder content contents text input transcript article \
+    document email message code file texte texto testo tekst текст 文本 内容 テキスト 텍스트";
+const BESIDE: &str =
+    "the from of your my full whole some enter put provided user goes hier ici aqui";
 
 /// What an input may contain besides words. The later in this list, the clearer it is that something is to be done with
 /// it: texts about software mention source files, and the addresses of whole sites, without asking for that.
@@ -138,6 +142,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let what = match (kind, meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
         _ if RunId::parse(text).is_some() => "is the id of a run: give input_from {\"run_id\": id}",
+        _ if is_hole(text) => "only stands where a text should be: give the text itself",
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
             "only names a file or its path, and files are not opened: give the text itself, or \
              input_from {\"youtube\": link}"
@@ -186,8 +191,8 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
     let is_byte = |c: char| c.is_control() && !c.is_whitespace() || "\u{feff}\u{fffd}".contains(c);
     let start = text.trim_start_matches(|c: char| c.is_whitespace() || is_byte(c));
     // "Summarize this: JVBERi0…"
-    let mut parts = text.split_whitespace();
-    let most = parts.find(|part| text.len() - part.len() < SHORT);
+    let mut parts = text.split_whitespace().take(SHORT);
+    let most = parts.find(|part| part.len() > SHORT && text.len() - part.len() < SHORT);
     let starts = [text, start, most.unwrap_or(text)];
     let head = String::from_iter(text.chars().take(16).skip_while(|c| !is_byte(*c)));
     let is = |mark: &str| match mark.strip_prefix('?') {
@@ -207,8 +212,8 @@ fn meant(text: &str) -> Option<Thing> {
         return None;
     }
     // "[title](link)" is two words, and the points of a list say nothing.
-    let all = &text.replace("](", " ").replace('•', "-");
-    let text = all.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
+    let text = &text.replace("](", " ").replace('•', "-");
+    let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
     let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
     let is_file = endings.any(|(_, ending)| text.ends_with(ending));
     // Paths may have blanks.
@@ -220,11 +225,10 @@ fn meant(text: &str) -> Option<Thing> {
         [b'/', ..] | [b'~' | b'.', b'/', ..] => is_file,
         _ => false,
     };
-    // Names may, too, if they are in quotes, or have a number and are written as titles are.
+    // Names may, too, if they have a number and are written as titles are.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
-    let is_quoted = all.len() > text.len() + 1 && text.matches(' ').count() < 3;
-    let is_name = is_file && (is_quoted || is_title && text.contains(char::is_numeric));
+    let is_name = is_file && is_title && text.contains(char::is_numeric);
     if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
         return Some(Thing::File);
     }
@@ -258,10 +262,9 @@ fn meant(text: &str) -> Option<Thing> {
             Thing::Link => !word.starts_with('('),
             _ => true,
         });
-        // What follows a colon or a greeting, or is quoted, may be what is asked about.
+        // What follows a colon or is quoted may be what is asked about.
         let is_given = last.ends_with(':') || word.starts_with(['"', '\'', '“', '„', '«']);
-        let is_letter = found.is_some() && lists.contains(&"greets");
-        if is_letter || is_given && thing < Some(Thing::Source) {
+        if is_given && thing < Some(Thing::Source) {
             return None;
         }
         if thing >= found {
@@ -273,8 +276,7 @@ fn meant(text: &str) -> Option<Thing> {
         }
         if thing < Some(Thing::Attachment) || word.starts_with(is_unspaced) {
             words.push(word);
-            let is_other = lists.iter().all(|list| OTHERS.contains(list));
-            others += usize::from(is_other && !is_foreign(word));
+            others += usize::from(lists.is_empty() && !is_foreign(word));
             asking.extend(&lists);
         }
         (last, before) = (word, lists);
@@ -296,21 +298,23 @@ fn meant(text: &str) -> Option<Thing> {
     (is_led && !has_more || REQUESTS.iter().any(is_request)).then_some(found)
 }
 
-/// Whether a text says nothing, or only stands where one should be: "null", "{{input}}", "[paste text here]".
+/// Whether a text says nothing: it has only marks, or is "null" or the like.
 pub(super) fn is_none(text: &str) -> bool {
-    let is_around = |c| is_mark(c) || c.is_whitespace() || is_invisible(c) || "{}$%…".contains(c);
-    let said = text.trim_matches(is_around);
-    let words = plain_letters(prefix(said, SHORT));
-    let words = Vec::from_iter(words.split([' ', '_']).map(lists));
-    let count = |list| words.iter().filter(|lists| lists.contains(&list)).count();
-    let (stands, others) = (count("stands"), words.len() - count("none"));
-    let is_of_name = |c: char| c.is_alphanumeric() || " _-'’.".contains(c);
-    let is_hole = is_placeholder(text.trim()) && (stands > 0 || text.contains("{{"));
-    let is_only = words.len() > 1 && stands + count("beside") == words.len();
-    match said {
+    let is_around = |c| is_mark(c) || c.is_whitespace() || is_invisible(c) || "{}…".contains(c);
+    match text.trim_matches(is_around) {
         "" => !text.contains([':', '?', '!']),
-        _ => others == 0 || said.chars().all(is_of_name) && (is_only || is_hole && words.len() < 9),
+        said => NONE.split(' ').any(|none| none.eq_ignore_ascii_case(said)),
     }
+}
+
+/// Whether a short text only stands where one should be: "{{input}}", "[paste text here]".
+fn is_hole(text: &str) -> bool {
+    let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_".contains(c);
+    let plain = plain_letters(prefix(text, SHORT));
+    let mut words = plain.split(is_between).filter(|word| !word.is_empty());
+    let stands = |word| STANDS.split(' ').any(|one| one == word);
+    let is_beside = |word| stands(word) || BESIDE.split(' ').any(|one| one == word);
+    text.len() < SHORT && words.clone().any(stands) && words.all(is_beside) && is_placeholder(text)
 }
 
 /// What may stand around a word.
@@ -395,7 +399,7 @@ mod tests {
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|/home/我/报告|\
                      check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt|\
-                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx|'my plan.xlsx'";
+                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
@@ -430,7 +434,7 @@ mod tests {
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|- buy milk\n- call Ana|\
-                   Translate x.pdf to Thai. Dear all, it is May. Best, Ann";
+                   (Message from Anna)|[Email sent to Bob]|{% block content %}|{{ user }}|your_code fails|`cat x.txt`";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }

@@ -80,6 +80,8 @@ impl RunPattern {
             if !self.as_is {
                 input::check("input_from", &input, self.steps[0].search)?;
             }
+            // An earlier output may be "None".
+            self.as_is |= !is_blank(&input);
             self.echo = short(&input);
         }
         let done = match self.dry_run {
