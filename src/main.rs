@@ -245,9 +245,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Here(Task::Check, mut config) => {
             // `--check` keeps no runs, and makes no folder for them, if only folders are on the way to it.
             config.kept.state_dir.take_if(|folder| {
-                let found = folder
-                    .ancestors()
-                    .find(|path| path.symlink_metadata().is_ok());
+                let is_there = |path: &&Path| path.symlink_metadata().is_ok();
+                let found = folder.ancestors().find(is_there);
                 found.is_none_or(|found| found != folder && found.is_dir())
             });
             state_folder(&mut config.kept)?;
