@@ -82,8 +82,10 @@ fn live_tools_that_read() {
     assert!(models["models_by_vendor"].is_object(), "{models}");
     let strategies = data(&mut client, "fabric_list_strategies", json!({}));
     for strategy in strategies["strategies"].as_array().unwrap() {
-        let is_so = strategy["name"].is_string() && strategy["prompt"].is_string();
-        assert!(is_so, "{strategy}");
+        let arguments = json!({"strategy_name": strategy["name"]});
+        let one = data(&mut client, "fabric_list_strategies", arguments);
+        let is_so = one["strategies"][0]["prompt"].is_string();
+        assert!(is_so, "{one}");
     }
     let configuration = data(&mut client, "fabric_get_configuration", json!({}));
     for (name, value) in configuration.as_object().unwrap() {
@@ -217,7 +219,7 @@ fn live_templates_run_nothing_of_the_callers() {
             json!({"x": json, "y": "{ code }"}),
             "{{plugin:sys:env:HOME}}",
         ),
-        ("{{{x}}}", json!({"x": "plain"}), "{{{{input}}}}"),
+        ("{{{x}}}", json!({"x": "plain"}), "a {{{{input}}}}"),
         (
             "{{plugin:datetime:today}} {{x}}",
             json!({"x": json}),
