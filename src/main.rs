@@ -243,13 +243,14 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             .and_then(|report| print(&report)),
         Command::There(Task::Serve, at, config) => relay(&at, &config).map(|()| true),
         Command::Here(Task::Check, mut config) => {
-            // `--check` keeps no runs, and makes no folder for them, if only folders are on the way to it.
-            config.kept.state_dir.take_if(|folder| {
-                let is_there = |path: &&Path| path.symlink_metadata().is_ok();
-                let found = folder.ancestors().find(is_there);
-                found.is_none_or(|found| found != folder && found.is_dir())
-            });
-            state_folder(&mut config.kept)?;
+            // `--check` keeps no runs, and leaves no folder for them.
+            let folder = config.kept.state_dir.clone().unwrap_or_default();
+            let is_missing = |path: &&Path| path.symlink_metadata().is_err();
+            let made = Vec::from_iter(folder.ancestors().take_while(is_missing));
+            let opened = state_folder(&mut config.kept);
+            // Fails for one that was not made, or that somebody else uses already.
+            let _ = made.iter().try_for_each(std::fs::remove_dir);
+            opened?;
             config.kept.state_dir = None;
             config.warnings.extend(config.kept.memory_only.take());
             if !config.patterns_dirs.is_empty() {
