@@ -242,16 +242,18 @@ impl Folder {
         // The step may have ended after a month did, and the clock may have been set back since.
         let times = [record.updated, now].map(|at| [timestamp(at), next_month(at)]);
         if record.state == RunState::Working {
-            let end = match self.is_marked(record.id) {
-                true => RunState::Cancelled,
-                false => RunState::Interrupted,
+            self.update(record);
+            let end = match record.state {
+                RunState::Working => RunState::Interrupted,
+                cancelled => cancelled,
             };
+            let ended = record.updated.min(now);
             record.end(end, now);
             self.measure(record);
             lines.extend(record.asked.take().map(|asked| {
                 // There is no text before the last step.
                 let written = estimate(record.chars.unwrap_or(0));
-                line(now, record, &asked, end.name(), Err(written))
+                line(ended, record, &asked, end.name(), Err([0, written]))
             }));
         }
         // A damaged file may say anything.

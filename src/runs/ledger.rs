@@ -81,17 +81,17 @@ pub(crate) fn estimate(chars: u64) -> u64 {
     chars.div_ceil(4)
 }
 
-/// The line of a run's step that has ended `now`: with the tokens that were counted, or else with an estimate of those
-/// that were written.
+/// The line of a run's step that has ended `now`: with the tokens that were counted, or else with those that are known of,
+/// but with no fewer than the estimate of its input.
 pub(super) fn line(
     now: u64,
     run: &Record,
     asked: &Asked,
     outcome: &str,
-    tokens: Result<[u64; 2], u64>,
+    tokens: Result<[u64; 2], [u64; 2]>,
 ) -> String {
     let mark = if tokens.is_ok() { "" } else { "~" };
-    let [input, output] = tokens.unwrap_or_else(|written| [asked.input, written]);
+    let [input, output] = tokens.unwrap_or_else(|[read, output]| [asked.input.max(read), output]);
     // The step may be what a file says.
     let pattern = run.patterns.get(asked.step.wrapping_sub(1));
     let pattern = pattern.map_or("", String::as_str);
@@ -331,7 +331,7 @@ mod tests {
             folder.account(line(now, &run, &asked(step, model), outcome, tokens));
         };
         add(TODAY, 1, "m", "ok", Ok([5, 7]));
-        add(TODAY + DAY, 2, "x\r", "cancelled", Err(2));
+        add(TODAY + DAY, 2, "x\r", "cancelled", Err([0, 2]));
         add(TODAY + 4 * DAY, 2, "x", "ok", Ok([1, 1]));
         let id = run.id;
         let expected = format!(
@@ -358,15 +358,15 @@ mod tests {
         for length in 1..line.len() - 1 {
             let torn = line.replace(&run.id.to_string(), &RunId::new().to_string());
             fs::write(&path, [&line, &torn[..length]].concat()).unwrap();
-            add(2, Err(1));
+            add(2, Err([0, 1]));
             let text = fs::read_to_string(&path).unwrap();
             let found = text.lines().filter_map(LedgerLine::parse).count();
             assert_eq!(found, 2, "{text}");
         }
         fs::write(&path, [&*line, "\n\t\nx\n\u{fffd}\n", &line].concat()).unwrap();
         // Whoever finds it interrupted.
-        add(1, Err(9));
-        add(2, Err(1));
+        add(1, Err([0, 9]));
+        add(2, Err([0, 1]));
         let prices = [("default".to_owned(), [1e6, 0.5])].into();
         let rows = |from, in_it| usage(&at.0, (from, in_it), Some(&prices)).unwrap();
         let july = rows("2026-07", true);
@@ -386,7 +386,7 @@ mod tests {
         let (at, alice) = (Temporary::new(), "token:alice");
         let (folder, now) = (open(&at), milliseconds_now());
         let mut run = record(&named(alice));
-        run.asked = Some(asked(1, "m"));
+        (run.asked, run.updated) = (Some(asked(1, "m")), now);
         at.leave(&run);
         let rows = || usage(&at.0, ("2000-01", false), None).unwrap();
         let steps = || rows().pop().unwrap()["steps"].take();

@@ -211,7 +211,12 @@ impl LiveRun {
     }
 
     /// The step whose model was asked has ended: writes its line, once. Until it is written, the line stays with the run.
-    pub(super) fn answered(&self, ledger: &Folder, outcome: &str, tokens: Result<[u64; 2], u64>) {
+    pub(super) fn answered(
+        &self,
+        ledger: &Folder,
+        outcome: &str,
+        tokens: Result<[u64; 2], [u64; 2]>,
+    ) {
         let mut state = self.state();
         let Some(asked) = state.record.asked.clone() else {
             return;

@@ -277,7 +277,7 @@ impl RunWriter {
 
     /// The step whose model was asked has ended. Writes its line, if there is a ledger, with the tokens that Fabric
     /// counted or with this estimate.
-    pub(crate) fn answered(&self, outcome: &str, tokens: Result<[u64; 2], u64>) {
+    pub(crate) fn answered(&self, outcome: &str, tokens: Result<[u64; 2], [u64; 2]>) {
         self.runs.account(&self.live, outcome, tokens);
     }
 

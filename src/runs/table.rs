@@ -165,7 +165,12 @@ impl Runs {
     }
 
     /// The step of a run whose model was asked has ended.
-    pub(super) fn account(&self, live: &LiveRun, outcome: &str, tokens: Result<[u64; 2], u64>) {
+    pub(super) fn account(
+        &self,
+        live: &LiveRun,
+        outcome: &str,
+        tokens: Result<[u64; 2], [u64; 2]>,
+    ) {
         if let Some(folder) = &self.ledger {
             live.answered(folder, outcome, tokens);
         }
@@ -270,7 +275,7 @@ impl Runs {
     /// Ends a run, once; the first end counts.
     pub(super) fn close(&self, live: &Arc<LiveRun>, end: RunState, report: RunReport) {
         let written = estimate(live.record().chars.unwrap_or(0));
-        self.account(live, end.name(), Err(written));
+        self.account(live, end.name(), Err([0, written]));
         if let Some(record) = live.begin_close(end, report) {
             // If there is no room, the run is forgotten.
             let _ = self.charge(live, self.keeps());

@@ -99,8 +99,11 @@ fn row(names: [&str; 2], sums: Sums, cost: Option<f64>) -> Value {
 
 /// What tokens of a model cost; `None` without a price. A model without a row costs what `default` does.
 fn cost(prices: &Prices, model: &str, [_, _, input, output, _]: &Sums) -> Option<f64> {
-    let row = prices.get(&percent_decode(model)?.to_ascii_lowercase());
-    let price = row.or_else(|| prices.get(DEFAULT_MODEL))?;
+    let model = percent_decode(model)?.to_ascii_lowercase();
+    // Fabric takes "vendor/model" for a model, too.
+    let named = || prices.get(model.split_once('/')?.1);
+    let price = prices.get(&model).or_else(named);
+    let price = price.or_else(|| prices.get(DEFAULT_MODEL))?;
     let of_a_million = *input as f64 * price[0] + *output as f64 * price[1];
     Some(rounded(of_a_million / 1e6))
 }

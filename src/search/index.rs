@@ -11,9 +11,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::language::LANGUAGE;
-use super::own::{headings, sentence};
+use super::own::{requests, sentence};
 use super::patterns::known;
-use super::query::{ParsedQuery, Word, needs, refer};
+use super::query::{ParsedQuery, Word, needs, refer, verbatim};
 use super::similar::humanised;
 use super::stem::stem;
 use super::words::{plain_letters, words};
@@ -109,6 +109,8 @@ pub(crate) struct Index {
     /// The stems of words that were added, because most words come often, and finding a stem takes longest. Empty once
     /// the index is built.
     stems: HashMap<String, String>,
+    /// Whether the pattern that is being added is somebody's own.
+    is_own: bool,
 }
 
 /// Where a term occurs.
@@ -140,14 +142,16 @@ impl Index {
             let text = prefix(text.as_ref(), MOST_TEXT);
             let at = index.patterns.len() as u16;
             index.names.insert(spaced(&name), at);
+            let row = known(&name);
+            index.is_own = row.is_none();
             index.add(NAME, &humanised(&name));
             index.add(SENTENCE, &purpose(&name, text));
-            let row = known(&name);
-            let requests = row.map_or_else(|| headings(text), |row| row.requests.to_owned());
+            let requests = row.map_or_else(|| requests(text), |row| row.requests.to_owned());
             let requests = requests.split("; ");
             requests.for_each(|text| index.add(REQUEST, text));
             index.patterns.push(name);
         }
+        index.is_own = false;
         // A text that is most like a request adds nothing to the sum over words.
         let others = NO_TASKS.split(['\n', ';']);
         others.for_each(|text| index.add(0.0, text));
@@ -186,7 +190,10 @@ impl Index {
             let concept = language.synonyms.get(stem);
             let concept = concept.and_then(|concept| self.term(concept, concept));
             let concept = concept.map(|term| (term, SYNONYM));
-            for (term, share) in own.into_iter().chain(concept) {
+            let verbatim = self.is_own.then(|| verbatim(word));
+            let verbatim = verbatim.and_then(|word| self.term(&word, &word));
+            let verbatim = verbatim.map(|term| (term, SYNONYM));
+            for (term, share) in own.into_iter().chain(concept).chain(verbatim) {
                 let postings = &mut self.postings[term as usize];
                 let strength = share * strength;
                 match postings.texts.last_mut() {
@@ -305,6 +312,8 @@ impl Index {
         let denied = first.filter(|name| !allows(name)).collect();
         let mut allowed = ranked.iter().filter(|(_, name)| allows(name)).peekable();
         let best = allowed.peek().filter(|_| !is_unknown);
+        // People's own patterns have fewer words to be found by.
+        let is_own = best.is_some_and(|(score, name)| *score >= UNSURE && known(name).is_none());
         let best = best.map(|(score, _)| *score);
         let least = |at: usize| best.unwrap_or_default() * (CANDIDATE + RISE * at as f32);
         let candidates = allowed
@@ -316,7 +325,7 @@ impl Index {
             warning: match best.map(|best| best - NO_TASK * no_task) {
                 None => Some(NOT_UNDERSTOOD),
                 // A low score may as well mean that few of the words are known.
-                Some(..NOTHING) if !request.is_foreign => Some(NOTHING_FITS),
+                Some(..NOTHING) if !request.is_foreign && !is_own => Some(NOTHING_FITS),
                 Some(..UNSURE) => Some(UNSURE_FIT),
                 Some(_) => None,
             },
@@ -334,7 +343,7 @@ impl Index {
             let meant = self.meant(word, said.len() >= MANY, &mut corrections);
             let weight = match meant.first() {
                 Some((term, share)) => share * self.postings[*term as usize].weight,
-                None => word.weight().unwrap_or(UNKNOWN_WEIGHT),
+                None => word.share * word.weight().unwrap_or(UNKNOWN_WEIGHT),
             };
             length += weight.powi(2);
             // Of several terms that the word may mean, the best counts.
@@ -389,6 +398,7 @@ impl Index {
             *corrections -= 1;
             found = known(&edits(&word.text), SYNONYM);
         }
+        found.iter_mut().for_each(|(_, share)| *share *= word.share);
         found
     }
 
@@ -510,7 +520,7 @@ mod tests {
         }
         assert_eq!(index.search("summarize", 0, |_| true).hits.len(), 0);
         assert_eq!(index.search("summarize", 5, |_| true).warning, None);
-        let found = index.search("what is on tonight, stone or snow or sun", 5, |_| true);
+        let found = index.search("invite people to a meeting", 5, |_| true);
         assert_eq!(found.warning, Some(NOTHING_FITS));
         let empty = Index::build(Vec::<(String, String)>::new());
         assert!(empty.search("summarize", 5, |_| true).hits.is_empty());

@@ -7,6 +7,8 @@ use super::words::{plain_letters, words};
 const LONGEST: usize = 140;
 /// Most sentences that are looked at.
 const MOST_SENTENCES: usize = 24;
+/// Most of them that count as requests.
+const MOST_REQUESTS: usize = 8;
 /// Most headings that are read.
 const MOST_HEADINGS: usize = 12;
 
@@ -35,7 +37,9 @@ pub(super) fn sentence(name: &str, text: &str) -> String {
     let mut aims = found
         .iter()
         .filter_map(|(said, is_goal)| aim(said, *is_goal));
-    let any = || found.first().map(|(sentence, _)| sentence.clone());
+    // "You are a poet." says who, not what.
+    let does = || found.iter().find(|(said, _)| !said.starts_with("You "));
+    let any = || Some(does().or(found.first())?.0.clone());
     finished(&aims.next().or_else(any).unwrap_or_else(|| humanised(name)))
 }
 
@@ -85,8 +89,15 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
     found
 }
 
+/// What may be asked of a pattern with this text: its headings, and its first sentences.
+pub(super) fn requests(text: &str) -> String {
+    let said = sentences(text).into_iter().take(MOST_REQUESTS);
+    let said = said.map(|(sentence, _)| sentence);
+    Vec::from_iter([headings(text)].into_iter().chain(said)).join("; ")
+}
+
 /// The words of a text's headings, without those that every pattern has.
-pub(super) fn headings(text: &str) -> String {
+fn headings(text: &str) -> String {
     let found = text.lines().filter_map(heading).take(MOST_HEADINGS);
     let mut telling: Vec<String> = found.flat_map(words).collect();
     telling.retain(|word| !USUAL.split(' ').any(|usual| usual == word));

@@ -1,6 +1,7 @@
 //! What each pattern of Fabric 1.4.470 does and how people ask for it: `patterns.tsv`.
 //!
-//! A line is a name, one sentence, requests separated by `; `, and `no input` if it makes something without any.
+//! A line is a name, one sentence, requests separated by `; `, and `no input` if it makes something without any, or
+//! `requests` if its input may be a request or a link.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,6 +16,8 @@ pub(crate) struct Row {
     pub(super) requests: &'static str,
     /// Does it make something without any input?
     pub(crate) needs_no_input: bool,
+    /// Is a request, such as a prompt to improve, or a link the very input that it is for?
+    pub(crate) takes_requests: bool,
 }
 
 /// All rows, by name.
@@ -24,10 +27,12 @@ pub(super) static ROWS: LazyLock<HashMap<&str, Row>> =
 fn parse(line: &'static str) -> Option<(&'static str, Row)> {
     let mut columns = line.split('\t');
     let name = columns.next()?;
+    let (sentence, requests, mark) = (columns.next()?, columns.next()?, columns.next());
     let row = Row {
-        sentence: columns.next()?,
-        requests: columns.next()?,
-        needs_no_input: columns.next().is_some(),
+        sentence,
+        requests,
+        needs_no_input: mark == Some("no input"),
+        takes_requests: mark == Some("requests"),
     };
     Some((name, row))
 }

@@ -36,6 +36,11 @@ const MOST_BACK: usize = 4;
 /// Words before another need.
 const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
 
+/// What says in which form an answer is wanted, or where the text is from; `#` is a number. And how much such words count.
+const FORMS: &str = "as bullet points|as bullets|in bullet points|as markdown|in markdown|# words|\
+    # sentences|answer in|from youtube video|from youtube|short please|attached text|in english";
+const FORM: f32 = 0.3;
+
 /// What a query asks for.
 pub(super) struct ParsedQuery {
     /// The words that say something, in order, each once.
@@ -55,6 +60,8 @@ pub(super) struct Word {
     pub(super) stems: Vec<String>,
     /// The stems of what it may mean as a word of another language.
     pub(super) foreign: Vec<String>,
+    /// How much it counts.
+    pub(super) share: f32,
 }
 
 impl Word {
@@ -85,6 +92,14 @@ impl ParsedQuery {
         let language = &*LANGUAGE;
         let mut said = words(query);
         said.truncate(MOST_WORDS);
+        // "What does this code do" asks for an explanation.
+        if let [what, does, .., end] = &said[..]
+            && (&**what, &**does) == ("what", "does")
+            && ["do", "mean"].contains(&&**end)
+        {
+            said.push("explain".to_owned());
+        }
+        let forms = forms(&said);
         let is_foreign = language.is_foreign(&said);
         let plain = plain_letters(query);
         let runs = runs(&plain);
@@ -95,7 +110,7 @@ impl ParsedQuery {
             asks_which: asks_which(&runs),
             is_foreign,
         };
-        for (text, is_frame) in said.iter().zip(frames) {
+        for ((text, is_frame), is_form) in said.iter().zip(frames).zip(forms) {
             let says_nothing =
                 is_frame || is_foreign && language.foreign_ignored.contains(text.as_str());
             if says_nothing && !only_frames {
@@ -107,10 +122,12 @@ impl ParsedQuery {
                 text: text.clone(),
                 stems: [own].into_iter().chain(concept).collect(),
                 foreign: language.foreign(text).concat(),
+                share: if is_form { FORM } else { 1.0 },
             };
             // A word in another script is not English, but may be in somebody's own pattern.
             if is_foreign && text.is_ascii() && !word.foreign.is_empty() {
                 word.stems.clear();
+                word.foreign.push(verbatim(text));
             }
             // Two characters may be parts of two words: what they mean is found below.
             if text.starts_with(is_unspaced) && !runs.contains(&text.as_str()) {
@@ -125,6 +142,7 @@ impl ParsedQuery {
                     text: run.to_owned(),
                     stems: Vec::new(),
                     foreign: meant,
+                    share: 1.0,
                 });
             }
         }
@@ -213,6 +231,11 @@ pub(super) fn refer(needs: &mut [String]) -> bool {
     others.map(|need| need.push_str(&object)).count() > 0
 }
 
+/// The term of a word as it is written, whatever language it is in: only people's own patterns have such terms.
+pub(super) fn verbatim(word: &str) -> String {
+    format!("={word}")
+}
+
 /// Whether it asks which pattern to use, in any language.
 fn asks_which(runs: &[&str]) -> bool {
     let meant = runs.iter().flat_map(|run| LANGUAGE.foreign(run));
@@ -221,6 +244,23 @@ fn asks_which(runs: &[&str]) -> bool {
     let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
     has(&["which", "what", "suggest", "recommend", "choose", "best"])
         && has(&["pattern", "patterns", "prompts", "fabric"])
+}
+
+/// Which words are those of [`FORMS`], or the labels of what goes in and what comes out.
+fn forms(said: &[String]) -> Vec<bool> {
+    let is_label = |word: &String| matches!(word.as_str(), "input" | "output");
+    let has_labels = said.iter().filter(|word| is_label(word)).count() > 1;
+    let mut forms = Vec::from_iter(said.iter().map(|word| has_labels && is_label(word)));
+    let is = |word: &str, part: &str| word == part || part == "#" && word.parse::<u32>().is_ok();
+    for form in FORMS.split('|') {
+        let parts = Vec::from_iter(form.split(' '));
+        for (at, words) in said.windows(parts.len()).enumerate() {
+            if words.iter().zip(&parts).all(|(word, part)| is(word, part)) {
+                forms[at..at + parts.len()].fill(true);
+            }
+        }
+    }
+    forms
 }
 
 /// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".

@@ -154,7 +154,11 @@ impl Policy {
 pub(crate) fn is_among(models: &[String], model: &str) -> bool {
     let model = model.to_lowercase();
     let is_it = |own: &String| match own.to_lowercase().strip_suffix('*') {
-        Some(beginning) => model.starts_with(beginning),
+        // Not a slash: Fabric takes "vendor/model" for any model of a vendor.
+        Some(beginning) => {
+            let rest = model.strip_prefix(beginning);
+            rest.is_some_and(|rest| !rest.contains('/'))
+        }
         None => own.to_lowercase() == model,
     };
     models.is_empty() || models.iter().any(is_it)

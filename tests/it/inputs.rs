@@ -42,10 +42,11 @@ fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     let letter = json!({"sender": "me", " recipient ": "you"});
     let arguments = json!({"pattern_name": "write_letter", "variables": letter});
     client.success(RUN, arguments);
-    // What somebody's own pattern needs is not known.
-    fabric.once_run(Reply::run(&["It will rain."]));
-    let data = client.success(RUN, json!({"pattern_name": "my_own_horoscope"}));
-    expect::contains(&data["warnings"][0], ["There was no input"]);
+    fabric.forget();
+    let own = json!({"pattern_name": "create_diagram"});
+    let said = client.failure(RUN, own, "invalid-request");
+    expect::contains(&said, ["`input_text` is empty", "Nothing was run."]);
+    fabric.expect_chats(0);
 }
 
 #[test]

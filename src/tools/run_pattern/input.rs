@@ -141,7 +141,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
-        _ if RunId::parse(text).is_some() => "is the id of a run: give input_from {\"run_id\": id}",
+        _ if names_run(text) => "is the id of a run: give input_from {\"run_id\": id}",
         _ if is_hole(text) => "only stands where a text should be: give the text itself",
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
             "only names a file or its path, and files are not opened: give the text itself, or \
@@ -157,6 +157,12 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
         "`{argument}` {what}. \"input_is_text\": true would run the pattern on it as it is. Nothing was run."
     );
     Err(refused(detail).about(argument))
+}
+
+/// Whether a text is hardly more than the id of a run: "run_id: run_…".
+fn names_run(text: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    text.len() < 60 && words.any(|word| RunId::parse(word).is_some())
 }
 
 /// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which
@@ -228,7 +234,12 @@ fn meant(text: &str) -> Option<Thing> {
     // Names may, too, if they have a number and are written as titles are.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
-    let is_name = is_file && is_title && text.contains(char::is_numeric);
+    let ends_with_number = || {
+        text.rsplit([' ', '('])
+            .next()
+            .is_some_and(|end| end.starts_with(char::is_numeric))
+    };
+    let is_name = is_file && (is_title && text.contains(char::is_numeric) || ends_with_number());
     if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
         return Some(Thing::File);
     }
@@ -240,7 +251,7 @@ fn meant(text: &str) -> Option<Thing> {
         return whole;
     }
     // Who asks for a way does it, and a name in quotes and parentheses is in code.
-    if is_long || plain.starts_with("how do i ") || text.contains("('") {
+    if is_long || plain.starts_with("how do i ") || text.contains("('") || text.contains("(\"") {
         return None;
     }
     // "l'article" is two words, and what is in a script without blanks is a word.
@@ -276,7 +287,7 @@ fn meant(text: &str) -> Option<Thing> {
         }
         if thing < Some(Thing::Attachment) || word.starts_with(is_unspaced) {
             words.push(word);
-            others += usize::from(lists.is_empty() && !is_foreign(word));
+            others += unknown(word, &lists);
             asking.extend(&lists);
         }
         (last, before) = (word, lists);
@@ -334,6 +345,17 @@ fn lists(word: &str) -> Vec<&'static str> {
         })
     };
     LISTS.iter().filter(is_in).map(|(list, _)| *list).collect()
+}
+
+/// How many words of no list a word in some `lists` is. In scripts without blanks, four characters are such a word.
+fn unknown(word: &str, lists: &[&str]) -> usize {
+    if !word.starts_with(is_unspaced) {
+        return usize::from(lists.is_empty() && !is_foreign(word));
+    }
+    let known = LISTS.iter().map(|(_, known)| known);
+    let known = known.filter(|known| known.starts_with(is_unspaced));
+    let rest = known.fold(word.to_owned(), |rest, known| rest.replace(known, ""));
+    rest.chars().filter(|c| is_unspaced(*c)).count() / 4
 }
 
 /// Whether a word is none, or one of another language. Reading the table takes milliseconds.

@@ -13,6 +13,7 @@ mod thinking;
 use crate::account::Resource;
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind};
+use crate::search::known;
 use crate::text::is_language;
 
 use super::arguments::{INPUT, PATTERN, VARIABLES};
@@ -145,7 +146,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     if !input.is_empty() && (from.is_some() || arguments.refuses("input_from")) {
         let why = "`input_from` replaces `input_text`: give one of them, not both.";
         arguments.check([refused(why).about("input_from")]);
-    } else if !as_is {
+    } else if !as_is && known(steps[0].pattern.as_str()).is_none_or(|row| !row.takes_requests) {
         arguments.check(input::check("input_text", &input, steps[0].search).err());
     }
     let as_is = as_is || arguments.refuses("input");

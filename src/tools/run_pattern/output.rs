@@ -118,6 +118,7 @@ impl Output {
     /// Counts the text and tokens of a step that has ended, also in the ledger if its model was asked.
     pub(super) fn count(&self, error: Option<&Error>, context: &Context) {
         metrics::RELAYED_BYTES.add([], self.bytes as u64);
+        let (mut known, written) = ([0; 2], estimate(self.received));
         let counted = self.usage.and_then(|usage| {
             context.add_usage(usage);
             // What a model thinks is in the total alone of some vendors.
@@ -125,8 +126,10 @@ impl Output {
             let output = usage.output_tokens.max(total.saturating_sub(input));
             metrics::TOKENS.add(["input"], input);
             metrics::TOKENS.add(["output"], output);
-            // Text without any tokens was not counted.
-            (output > 0 || self.received == 0).then_some([input, output])
+            known = [input, output];
+            // Text without any tokens was not counted, and some vendors count what they write only at the end.
+            let is_whole = error.is_none() && output > 0 || output >= written;
+            is_whole.then_some(known)
         });
         if counted.is_none() && (error.is_none() || self.bytes > 0) {
             metrics::WITHOUT_USAGE.add([], 1);
@@ -144,7 +147,8 @@ impl Output {
         let counted = counted.or(error.filter(|error| is_refused(error)).map(|_| [0, 0]));
         let outcome = error.map_or(metrics::OK, |error| error.kind.name());
         if let Some(run) = context.run() {
-            run.answered(outcome, counted.ok_or_else(|| estimate(self.received)));
+            let [input, output] = known;
+            run.answered(outcome, counted.ok_or([input, output.max(written)]));
         }
     }
 

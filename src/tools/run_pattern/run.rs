@@ -26,13 +26,12 @@ const MAX_ECHO: usize = 64 << 10;
 /// Most characters of the prompt that a dry run shows, unless more are asked for.
 const USUAL_PROMPT: usize = 8000;
 
-/// The warning for a run of somebody's own pattern without an input, which that pattern may not need.
-const PERHAPS_NO_INPUT: &str = "There was no input: the pattern had only its own text to work on. \
-    If the output mentions an input, the model has made it up.";
-
 /// The warning, or the error of an earlier step, if nothing is left of an output.
 const ONLY_THINKING: &str = "The output was only thinking, and strip_thinking left nothing of it. \
     To see the thinking, run the pattern again without strip_thinking.";
+
+/// The error of an earlier step without a word in its output.
+const EMPTY: &str = "The output was empty, so there is nothing for the next step.";
 
 /// A call with checked arguments: the first step, and those of `then`.
 pub(super) struct RunPattern {
@@ -70,16 +69,8 @@ impl RunPattern {
         let lacks_input = from.is_none() && self.lacks_input(&input);
         let checked = plan::check(&mut self.steps, &input, lacks_input, context);
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
-        let step = &self.steps[0];
-        let is_own = search::known(step.pattern.as_str()).is_none() && step.variables.is_empty();
-        if is_own && !self.as_is && from.is_none() && is_blank(&input) {
-            warnings.push(PERHAPS_NO_INPUT.to_owned());
-        }
         if let Some(from) = from {
             input = from.text(context)?;
-            if !self.as_is {
-                input::check("input_from", &input, self.steps[0].search)?;
-            }
             // An earlier output may be "None".
             self.as_is |= !is_blank(&input);
             self.echo = short(&input);
@@ -91,10 +82,11 @@ impl RunPattern {
         done.map_err(|failure| self.with_log(failure))
     }
 
-    /// Whether the first step needs an input and this is none. For somebody's own pattern, it is not known what it needs.
+    /// Whether the first step needs an input and this is none, unless a variable is its input.
     fn lacks_input(&self, input: &str) -> bool {
         let row = search::known(self.steps[0].pattern.as_str());
-        !self.as_is && row.is_some_and(|row| !row.needs_no_input) && input::is_none(input)
+        let needs_none = self.as_is || row.is_some_and(|row| row.needs_no_input);
+        !needs_none && input::is_none(input)
     }
 
     /// The patterns, one after the other.
@@ -116,7 +108,7 @@ impl RunPattern {
         }
         let transcripts = u32::from(matches!(from, Some(InputSource::Video(..))));
         let allowance = context.may_begin(self.steps.len() as u32 + transcripts)?;
-        context.may_use(&allowance, estimate(input.chars().count() as u64))?;
+        context.may_use(&allowance, estimate(sent(&self.steps[0], input)))?;
         let (owner, model) = (&context.caller().identity, &self.steps[0].model);
         let mut record = Record::new(owner.clone(), self.patterns().collect(), model.clone());
         // Used if the call is answered before the run ends.
@@ -237,8 +229,10 @@ impl RunPattern {
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
         }
-        let lacks_input = i == 0 && self.lacks_input(&input);
-        let sent = input.chars().count() as u64;
+        let empty = Some(&input)
+            .filter(|input| i == 0 && self.lacks_input(input))
+            .cloned();
+        let sent = sent(step, &input);
         let chat = Box::new(Chat {
             input,
             ..step.clone()
@@ -248,8 +242,10 @@ impl RunPattern {
             // The text may have been given as a variable.
             let is_input = |name: &String| is_meant(name, "input_text");
             let (unused, given) = (&checked.unused, step.variables.len());
-            if lacks_input && (unused.len() == given || unused.iter().any(is_input)) {
-                return Err(plan::no_input());
+            if let Some(empty) = empty
+                && (unused.len() == given || unused.iter().any(is_input))
+            {
+                return Err(plan::no_input(&empty));
             }
             warnings.extend(checked.unused.iter().map(|name| {
                 let name = shown(name, 64);
@@ -270,8 +266,12 @@ impl RunPattern {
         output.count(ended.as_ref().err(), context);
         let mut error = match ended {
             Err(error) => error,
-            Ok(()) if output.is_only_thinking && !is_result => {
-                Error::new(Kind::ApiError, ONLY_THINKING)
+            Ok(()) if !is_result && is_blank(&output.text) => {
+                let is_thinking = output.is_only_thinking;
+                Error::new(
+                    Kind::ApiError,
+                    if is_thinking { ONLY_THINKING } else { EMPTY },
+                )
             }
             Ok(()) => {
                 if output.is_only_thinking {
@@ -295,4 +295,10 @@ impl RunPattern {
             ..error.into()
         })
     }
+}
+
+/// How many characters of its caller's a step sends.
+fn sent(step: &Chat, input: &str) -> u64 {
+    let texts = step.variables.values().map(String::as_str).chain([input]);
+    texts.map(|text| text.chars().count() as u64).sum()
 }
