@@ -83,7 +83,10 @@ pub(crate) fn run(
         let limit = arguments.entry("max_chars");
         limit.or_insert(MAX_FABRIC_BODY.into());
     }
-    // Without a pattern the call is refused anyway, so nothing has to be typed for it.
+    // Without a pattern the call is refused anyway, so no input is read, and none is missed.
+    if tool == RUN && !config.policy.patterns_only && !is_given(&arguments, "pattern_name") {
+        arguments.insert("input_is_text".to_owned(), true.into());
+    }
     if tool == RUN && is_given(&arguments, "pattern_name") {
         let mut inputs = [INPUT, "input_from"].into_iter();
         if let Some(given) = inputs.find(|name| is_given(&arguments, name)) {

@@ -46,7 +46,7 @@ mod usage;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) use folder::Folder;
 pub(crate) use ledger::estimate;
@@ -67,6 +67,8 @@ use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
 pub(crate) const PIECE: usize = 16 << 10;
+/// How long to wait for another process to notice that its run was cancelled.
+const NOTICED: Duration = Duration::from_secs(2);
 /// How often a caller that waits for a run looks whether to go on.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
@@ -193,6 +195,14 @@ impl Run {
             std::thread::sleep(limit);
         }
         self.bare()
+    }
+
+    /// Waits until the process that works on it has seen that it was cancelled, or has ended it before, if it does so soon.
+    pub(crate) fn await_end(&self) {
+        let asked = Instant::now();
+        while self.bare().is_elsewhere() && asked.elapsed() < NOTICED {
+            std::thread::sleep(SLICE);
+        }
     }
 
     /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was

@@ -185,17 +185,23 @@ impl Runs {
         })
     }
 
+    /// Can this run be found later, as far as is known by now?
+    pub(crate) fn is_kept(&self, run: &Run) -> bool {
+        let is_kept = |entry: &RunEntry| entry.is_kept();
+        run.live().is_none() || self.entries().get(&run.id()).is_some_and(is_kept)
+    }
+
     /// How many runs there are that have ended or work in other processes. Those in the folder as they were last seen.
     pub(crate) fn kept(&self) -> usize {
         let is_kept = |entry: &&RunEntry| entry.live(false).is_none();
         self.entries().values().filter(is_kept).count()
     }
 
-    /// Starts the run of this record, once it has a place among what `account` keeps and the memory for its start. With a
-    /// time-to-live it is announced as a task: it can be found for at least that long.
+    /// Starts the run of this record, once it has the memory for its start. If there is no place for it among what `account`
+    /// keeps, nobody can find it. With a time-to-live it is announced as a task: it can be found for at least that long.
     ///
     /// # Errors
-    /// [`QuotaExceeded`], and nothing was started.
+    /// [`QuotaExceeded`]: no memory, or no place for a task, and nothing was started.
     pub(crate) fn begin(
         self: &Arc<Runs>,
         mut record: Record,
@@ -218,7 +224,9 @@ impl Runs {
             charge: uncharged(account),
         };
         self.entries().insert(live.id, entry);
-        if self.charge(&live, self.keeps()).is_err() {
+        let is_task = live.size().1;
+        let kept = self.charge(&live, self.keeps());
+        if kept.is_err() && (is_task || self.charge(&live, false).is_err()) {
             self.forget(live.id);
             return Err(QuotaExceeded);
         }

@@ -452,7 +452,13 @@ impl<'a> Arguments<'a> {
             let hint = match meant.as_slice() {
                 [] if known.is_empty() => ": it takes none.".to_owned(),
                 [] if !faults.is_empty() => ".".to_owned(),
-                [] => format!(": it takes {}.", known.join(", ")),
+                [] => {
+                    let rest = match of.starts_with("then") {
+                        true => " What the call itself is given beside `then` holds for all steps.",
+                        false => "",
+                    };
+                    format!(": it takes {}.{rest}", known.join(", "))
+                }
                 meant => format!("; did you mean {}?", joined(meant, "or")),
             };
             let detail = format!("`{path}` is not an argument of {of}{hint}");

@@ -26,6 +26,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     Ok(Prepared::new(move |context| {
         let run = find(context, "run_id", &run_id)?;
         run.cancel()?;
+        run.await_end();
         let (backend, account) = (&context.backend, context.account());
         result(&run, Some((0, MAX_RUN_OUTPUT)), backend, account)
     }))

@@ -392,13 +392,13 @@ impl Context {
         record.report.request_id = Some(self.head.request_id.clone());
         let writer = runs.begin(record, account).map_err(|QuotaExceeded| {
             let detail = format!(
-                "There is no room for another run: too many runs are working or kept.{} Try again later.",
+                "There is no room for another run.{} Try again later.",
                 account.holding(Resource::Kept)
             );
             Error::new(Kind::TooManyRequests, detail)
         })?;
         let limit = ttl.map(|_| Duration::ZERO).or_else(|| self.patience());
-        let limit = limit.filter(|_| runs.keeps());
+        let limit = limit.filter(|_| runs.is_kept(&writer.run()));
         // A call makes one run at most.
         let _ = self.state.run.set(writer);
         self.peer.begins();

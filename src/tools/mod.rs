@@ -224,7 +224,7 @@ fn end_call(mut outcome: ToolResult, begun: Instant, context: &Context, result: 
     if !context.is_answered() {
         let outcome = run_result::result(&run, None, backend, account);
         write(&outcome, &backend.policy, account, request_id, result);
-        if outcome.is_err() && backend.runs.keeps() && !is_refused {
+        if outcome.is_err() && backend.runs.is_kept(&run) && !is_refused {
             // With the id, the caller can read a text that is truncated here.
             result.meta("run_id", &run.id());
         }

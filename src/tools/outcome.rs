@@ -8,7 +8,7 @@ use crate::account::{Account, Reservation};
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, Kind, Names, no_room};
 use crate::protocol::{Json, ResultWriter, error_object, jsonrpc};
-use crate::runs::RunReport;
+use crate::runs::{RunId, RunReport};
 use crate::text::prefix;
 use crate::time;
 
@@ -39,6 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) size: (&'static str, usize),
     /// What the store keeps of a run. The result of the run is built from this.
     pub(crate) report: RunReport,
+    /// The run whose output it is, if that can be read later.
+    pub(super) kept: Option<RunId>,
     /// The memory that its text takes.
     pub(super) _memory: Option<Reservation>,
 }
@@ -197,7 +199,10 @@ pub(crate) fn write(
     };
     if is_cut {
         let (text, error) = match outcome {
-            Ok(outcome) => (outcome.text.as_ref().map(|(_, text)| text), no_room()),
+            Ok(outcome) => (
+                outcome.text.as_ref().map(|(_, text)| text),
+                too_large(outcome.kept),
+            ),
             Err(failure) => (failure.partial.last(), failure.error.clone()),
         };
         let text = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
@@ -208,6 +213,19 @@ pub(crate) fn write(
         result.restart();
         write_failure(&failure, request_id, result);
     }
+}
+
+/// The error for an output without room. That of a run that is `kept` can be read in parts.
+pub(super) fn too_large(kept: Option<RunId>) -> Error {
+    let mut error = no_room();
+    if let Some(id) = kept {
+        error.detail = format!(
+            "The memory of this server (--max-memory) has no room for the whole output in one answer. \
+             Nothing is lost: read it in parts with fabric_get_run, run_id {id} and max_chars. Do not \
+             run the pattern again."
+        );
+    }
+    error
 }
 
 /// True if there was no room for it.

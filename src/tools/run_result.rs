@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 
 use crate::account::{Account, QuotaExceeded, Resource};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
-use crate::fabric::{Error, Kind, Usage, no_room};
+use crate::fabric::{Error, Kind, Usage};
 use crate::protocol::{ResultWriter, Revision};
 use crate::runs::{Record, Run, RunError, RunReport, RunState, RunWriter};
 use crate::text::counted;
 use crate::time::timestamp;
 
+use super::outcome::too_large;
 use super::{Backend, Failure, Outcome, ToolResult};
 
 /// The format of most output.
@@ -117,6 +118,7 @@ pub(crate) fn result(
     if let (Some(error), None) = (&error, part) {
         return Err(failed(error.clone()));
     }
+    let kept = Some(record.id).filter(|_| backend.runs.is_kept(run));
     let all = run.chars() as usize;
     let (offset, most) = part.unwrap_or((0, report.max_chars.unwrap_or(MAX_RUN_OUTPUT)));
     // More text may arrive in the meantime.
@@ -124,12 +126,13 @@ pub(crate) fn result(
     // The text, and the record, which may just have been read from its file.
     let bytes = most.saturating_mul(4).min(record.bytes as usize) + record.rest();
     let memory = account.take(Resource::Memory, bytes);
-    let memory = memory.map_err(|QuotaExceeded| failed(no_room()))?;
+    let memory = memory.map_err(|QuotaExceeded| failed(too_large(kept)))?;
     let silence = silence(run.silence(), backend.fabric.settings.idle_timeout)
         .map(|told| told + " fabric_cancel_run stops it.")
         .map(|told| backend.policy.offered(&told));
     let outcome = Outcome {
         is_silent: silence.is_some(),
+        kept,
         _memory: Some(memory),
         ..Outcome::text("output_text", run.read_chars(offset, most))
     };
@@ -174,7 +177,6 @@ pub(crate) fn result(
             .optional("next_offset", next)
             .optional("error", error));
     }
-    let keeps = backend.runs.keeps();
     let omitted = Some(all - end).filter(|left| *left > 0);
     let more = match omitted {
         _ if is_working => Some(format!(
@@ -184,9 +186,9 @@ pub(crate) fn result(
         )),
         Some(_) => {
             let rest = format!("Read the rest with fabric_get_run, run_id {id} and offset {end}.");
-            let how = match keeps {
-                true => &rest,
-                false => "Do not run the pattern again only to see the rest.",
+            let how = match kept {
+                Some(_) => &rest,
+                None => "Do not run the pattern again only to see the rest.",
             };
             let cut = format!("max_chars cut the output to {end} of its {all} characters. {how}");
             Some(backend.policy.offered(&cut))
@@ -196,7 +198,7 @@ pub(crate) fn result(
     Ok(outcome
         .warn(more)
         .optional("omitted_chars", omitted)
-        .optional("run_id", keeps.then_some(id)))
+        .optional("run_id", kept))
 }
 
 /// A run as a task of `revision`.

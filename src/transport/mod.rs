@@ -28,8 +28,13 @@ fn read<'a>(
     no_id: Option<Id>,
     account: &Account,
 ) -> Result<(Reservation, Inbound<'a>), Answer> {
-    let values = (bytes.len() / 2 + 1).min(MAX_LINE_VALUES);
-    match account.take(Resource::Memory, bytes.len() + VALUE * values) {
+    let take = |values: usize| {
+        let memory = bytes.len() + VALUE * values.min(MAX_LINE_VALUES);
+        account.take(Resource::Memory, memory)
+    };
+    // Counting takes time, so it is done only where there is no room for as many values as there may be at most.
+    let count = || bytes.iter().filter(|byte| b",:[{".contains(byte)).count() + 1;
+    match take(bytes.len() / 2 + 1).or_else(|QuotaExceeded| take(count())) {
         Ok(parsing) => Ok((parsing, Inbound::read(bytes, modern_header))),
         Err(QuotaExceeded) => {
             let id = Id::sought(&mut &*bytes).or(no_id);
