@@ -76,6 +76,9 @@ pub(super) struct LedgerLine<'l> {
     pub(super) step: (RunId, usize),
 }
 
+/// Tokens read and written as they were counted, or else as far as they are known.
+pub(crate) type Tokens = Result<[u64; 2], [u64; 2]>;
+
 /// Estimates the tokens of this many characters, if nobody has counted them.
 pub(crate) fn estimate(chars: u64) -> u64 {
     chars.div_ceil(4)
@@ -83,13 +86,7 @@ pub(crate) fn estimate(chars: u64) -> u64 {
 
 /// The line of a run's step that has ended `now`: with the tokens that were counted, or else with those that are known of,
 /// but with no fewer than the estimate of its input.
-pub(super) fn line(
-    now: u64,
-    run: &Record,
-    asked: &Asked,
-    outcome: &str,
-    tokens: Result<[u64; 2], [u64; 2]>,
-) -> String {
+pub(super) fn line(now: u64, run: &Record, asked: &Asked, outcome: &str, tokens: Tokens) -> String {
     let mark = if tokens.is_ok() { "" } else { "~" };
     let [input, output] = tokens.unwrap_or_else(|[read, output]| [asked.input.max(read), output]);
     // The step may be what a file says.

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use super::language::LANGUAGE;
 use super::own::{requests, sentence};
 use super::patterns::known;
-use super::query::{ParsedQuery, Word, needs, refer, verbatim};
+use super::query::{ParsedQuery, Word, needs, refer};
 use super::similar::humanised;
 use super::stem::stem;
 use super::words::{plain_letters, words};
@@ -190,7 +190,7 @@ impl Index {
             let concept = language.synonyms.get(stem);
             let concept = concept.and_then(|concept| self.term(concept, concept));
             let concept = concept.map(|term| (term, SYNONYM));
-            let verbatim = self.is_own.then(|| verbatim(word));
+            let verbatim = self.is_own.then(|| format!("={word}"));
             let verbatim = verbatim.and_then(|word| self.term(&word, &word));
             let verbatim = verbatim.map(|term| (term, SYNONYM));
             for (term, share) in own.into_iter().chain(concept).chain(verbatim) {

@@ -91,9 +91,9 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
 
 /// What may be asked of a pattern with this text: its headings, and its first sentences.
 pub(super) fn requests(text: &str) -> String {
-    let said = sentences(text).into_iter().take(MOST_REQUESTS);
-    let said = said.map(|(sentence, _)| sentence);
-    Vec::from_iter([headings(text)].into_iter().chain(said)).join("; ")
+    let said = sentences(text).into_iter().map(|(sentence, _)| sentence);
+    let all = std::iter::once(headings(text)).chain(said.take(MOST_REQUESTS));
+    Vec::from_iter(all).join("; ")
 }
 
 /// The words of a text's headings, without those that every pattern has.

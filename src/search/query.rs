@@ -92,18 +92,15 @@ impl ParsedQuery {
         let language = &*LANGUAGE;
         let mut said = words(query);
         said.truncate(MOST_WORDS);
-        // "What does this code do" asks for an explanation.
-        if let [what, does, .., end] = &said[..]
-            && (&**what, &**does) == ("what", "does")
-            && ["do", "mean"].contains(&&**end)
-        {
-            said.push("explain".to_owned());
-        }
-        let forms = forms(&said);
         let is_foreign = language.is_foreign(&said);
         let plain = plain_letters(query);
+        let asked = plain.trim_end_matches(['?', ' ']);
+        // "What does this code do" asks for an explanation.
+        if asked.starts_with("what does ") && asked.ends_with(" do") {
+            said.push("explain".to_owned());
+        }
         let runs = runs(&plain);
-        let frames = frames(&said, language);
+        let (forms, frames) = (forms(&said), frames(&said, language));
         let only_frames = !frames.contains(&false);
         let mut request = ParsedQuery {
             words: Vec::new(),
@@ -127,7 +124,8 @@ impl ParsedQuery {
             // A word in another script is not English, but may be in somebody's own pattern.
             if is_foreign && text.is_ascii() && !word.foreign.is_empty() {
                 word.stems.clear();
-                word.foreign.push(verbatim(text));
+                // In somebody's own pattern, it is that word.
+                word.foreign.push(format!("={text}"));
             }
             // Two characters may be parts of two words: what they mean is found below.
             if text.starts_with(is_unspaced) && !runs.contains(&text.as_str()) {
@@ -229,11 +227,6 @@ pub(super) fn refer(needs: &mut [String]) -> bool {
     };
     let others = others.iter_mut().filter(refers);
     others.map(|need| need.push_str(&object)).count() > 0
-}
-
-/// The term of a word as it is written, whatever language it is in: only people's own patterns have such terms.
-pub(super) fn verbatim(word: &str) -> String {
-    format!("={word}")
 }
 
 /// Whether it asks which pattern to use, in any language.

@@ -440,9 +440,13 @@ impl<'a> Arguments<'a> {
         let mut faults = Vec::new();
         for name in unknown {
             let path = self.path(&shown(name, 64));
-            let of = match self.prefix.trim_end_matches('.') {
-                "" => self.tool,
-                part => part,
+            let (of, rest) = match self.prefix.trim_end_matches('.') {
+                "" => (self.tool, ""),
+                step if step.starts_with("then") => (
+                    step,
+                    " The others, given beside `then`, hold for all steps.",
+                ),
+                part => (part, ""),
             };
             let is_known = |meant: &&str| known.iter().any(|known| meant.starts_with(known));
             let mut meant: Vec<&str> = meant(name).filter(is_known).collect();
@@ -452,13 +456,7 @@ impl<'a> Arguments<'a> {
             let hint = match meant.as_slice() {
                 [] if known.is_empty() => ": it takes none.".to_owned(),
                 [] if !faults.is_empty() => ".".to_owned(),
-                [] => {
-                    let rest = match of.starts_with("then") {
-                        true => " What the call itself is given beside `then` holds for all steps.",
-                        false => "",
-                    };
-                    format!(": it takes {}.{rest}", known.join(", "))
-                }
+                [] => format!(": it takes {}.{rest}", known.join(", ")),
                 meant => format!("; did you mean {}?", joined(meant, "or")),
             };
             let detail = format!("`{path}` is not an argument of {of}{hint}");

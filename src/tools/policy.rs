@@ -153,12 +153,10 @@ impl Policy {
 /// allowed.
 pub(crate) fn is_among(models: &[String], model: &str) -> bool {
     let model = model.to_lowercase();
+    let ends = |rest: &str| !rest.contains('/');
     let is_it = |own: &String| match own.to_lowercase().strip_suffix('*') {
         // Not a slash: Fabric takes "vendor/model" for any model of a vendor.
-        Some(beginning) => {
-            let rest = model.strip_prefix(beginning);
-            rest.is_some_and(|rest| !rest.contains('/'))
-        }
+        Some(beginning) => model.strip_prefix(beginning).is_some_and(ends),
         None => own.to_lowercase() == model,
     };
     models.is_empty() || models.iter().any(is_it)

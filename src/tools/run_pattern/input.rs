@@ -141,7 +141,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
-        _ if names_run(text) => "is the id of a run: give input_from {\"run_id\": id}",
+        _ if RunId::parse(text).is_some() => "is the id of a run: give input_from {\"run_id\": id}",
         _ if is_hole(text) => "only stands where a text should be: give the text itself",
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
             "only names a file or its path, and files are not opened: give the text itself, or \
@@ -157,12 +157,6 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
         "`{argument}` {what}. \"input_is_text\": true would run the pattern on it as it is. Nothing was run."
     );
     Err(refused(detail).about(argument))
-}
-
-/// Whether a text is hardly more than the id of a run: "run_id: run_…".
-fn names_run(text: &str) -> bool {
-    let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-    text.len() < 60 && words.any(|word| RunId::parse(word).is_some())
 }
 
 /// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which
@@ -234,24 +228,23 @@ fn meant(text: &str) -> Option<Thing> {
     // Names may, too, if they have a number and are written as titles are.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
-    let ends_with_number = || {
-        text.rsplit([' ', '('])
-            .next()
-            .is_some_and(|end| end.starts_with(char::is_numeric))
-    };
-    let is_name = is_file && (is_title && text.contains(char::is_numeric) || ends_with_number());
-    if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
+    let last = text.rsplit([' ', '(']).next().unwrap_or_default();
+    let is_name = is_title && text.contains(char::is_numeric) || last.starts_with(char::is_numeric);
+    if is_path && !text.contains('\n')
+        || is_file && is_name && !text.contains(['\n', ':', '"', '?', '*'])
+    {
         return Some(Thing::File);
     }
     let plain = plain_letters(text);
     // In scripts whose words are parted below, too.
     let is_one = !text.contains(char::is_whitespace) && text.matches('/').count() > 1;
-    let whole = thing(&plain, &[]).filter(|_| is_one);
+    let is_code = text.contains("('") || text.contains("(\"");
+    let whole = thing(&plain, &[]).filter(|_| is_one && !is_code);
     if whole.is_some() {
         return whole;
     }
     // Who asks for a way does it, and a name in quotes and parentheses is in code.
-    if is_long || plain.starts_with("how do i ") || text.contains("('") || text.contains("(\"") {
+    if is_long || is_code || plain.starts_with("how do i ") {
         return None;
     }
     // "l'article" is two words, and what is in a script without blanks is a word.
@@ -287,7 +280,8 @@ fn meant(text: &str) -> Option<Thing> {
         }
         if thing < Some(Thing::Attachment) || word.starts_with(is_unspaced) {
             words.push(word);
-            others += unknown(word, &lists);
+            // The name of a file says nothing.
+            others += usize::from(thing < Some(Thing::File)) * unknown(word, &lists);
             asking.extend(&lists);
         }
         (last, before) = (word, lists);
@@ -419,7 +413,7 @@ mod tests {
                      Check my attached code for security issues|Cosa dice l'allegato|\
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
-                     What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|/home/我/报告|\
+                     What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
                      check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt|\
                      Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx";
         for path in texts.split('|') {
@@ -455,7 +449,7 @@ mod tests {
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
-                   [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|- buy milk\n- call Ana|\
+                   [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
                    (Message from Anna)|[Email sent to Bob]|{% block content %}|{{ user }}|your_code fails|`cat x.txt`";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");

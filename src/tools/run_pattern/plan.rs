@@ -11,7 +11,7 @@ use crate::fabric::{
     Cause, Chat, Error, Kind, Models, Name, Names, Observer, Pattern, Route, Until, lacks_nothing,
     not_found, template,
 };
-use crate::text::{closest, is_blank};
+use crate::text::closest;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::listed::{alike, no_strategy, not_listed, take};
 use crate::tools::{Context, refused, within};
@@ -113,17 +113,11 @@ fn is_known(
 }
 
 /// The refusal of a run without an input.
-pub(super) fn no_input(input: &str) -> Error {
-    let is = if is_blank(input) {
-        "is empty"
-    } else {
-        "says nothing"
-    };
-    let detail = format!(
-        "`input_text` {is}, so the model would invent an input: give the whole text as input_text, \
-         or input_from. If the pattern needs no input, \"input_is_text\": true runs it. Nothing was run."
-    );
-    refused(detail).about("input_text")
+pub(super) fn no_input() -> Error {
+    let why = "`input_text` is empty, so the model would invent an input: give the whole text as \
+        input_text, or input_from. If the pattern needs no input, \"input_is_text\": true runs \
+        it. Nothing was run.";
+    refused(why).about("input_text")
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
@@ -223,8 +217,7 @@ fn patterns(
         let (argument, needed) = (format!("{prefix}variables"), read.variables());
         let mut checked = lacks_nothing(&argument, pattern, &needed, &step.variables);
         if lacks_input && i == 0 && (needed.is_empty() || checked.is_err()) {
-            checked =
-                Err(checked.map_or_else(|lacks| lacks.and(no_input(input)), |()| no_input(input)));
+            checked = Err(checked.map_or_else(|lacks| lacks.and(no_input()), |()| no_input()));
         }
         // Finding again with its input when the step is run.
         if checked.is_ok() && !step.variables.is_empty() {

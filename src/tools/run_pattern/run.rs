@@ -229,9 +229,7 @@ impl RunPattern {
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
         }
-        let empty = Some(&input)
-            .filter(|input| i == 0 && self.lacks_input(input))
-            .cloned();
+        let lacks_input = i == 0 && self.lacks_input(&input);
         let sent = sent(step, &input);
         let chat = Box::new(Chat {
             input,
@@ -242,10 +240,8 @@ impl RunPattern {
             // The text may have been given as a variable.
             let is_input = |name: &String| is_meant(name, "input_text");
             let (unused, given) = (&checked.unused, step.variables.len());
-            if let Some(empty) = empty
-                && (unused.len() == given || unused.iter().any(is_input))
-            {
-                return Err(plan::no_input(&empty));
+            if lacks_input && (unused.len() == given || unused.iter().any(is_input)) {
+                return Err(plan::no_input());
             }
             warnings.extend(checked.unused.iter().map(|name| {
                 let name = shown(name, 64);
@@ -267,11 +263,8 @@ impl RunPattern {
         let mut error = match ended {
             Err(error) => error,
             Ok(()) if !is_result && is_blank(&output.text) => {
-                let is_thinking = output.is_only_thinking;
-                Error::new(
-                    Kind::ApiError,
-                    if is_thinking { ONLY_THINKING } else { EMPTY },
-                )
+                let thought = output.is_only_thinking.then_some(ONLY_THINKING);
+                Error::new(Kind::ApiError, thought.unwrap_or(EMPTY))
             }
             Ok(()) => {
                 if output.is_only_thinking {

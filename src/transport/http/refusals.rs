@@ -1,5 +1,5 @@
-//! The log of refusals: for each address, and for each known caller at it, the first at once, then one line a minute with
-//! their number, so that strangers fill no disk.
+//! The log of refusals: for each address the first at once, then one line a minute with their number, so that strangers
+//! fill no disk.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,20 +11,17 @@ use crate::url::network;
 
 /// How long refusals of an address are only counted after a line.
 const QUIET: Duration = Duration::from_secs(60);
-/// How many of them are told apart. All others count as one.
+/// How many addresses are told apart. All others count as one.
 const MAX_ADDRESSES: usize = 1000;
 
-/// An address, and the name of a known caller at it; empty for strangers.
-type Refused = (IpAddr, String);
-
-/// When the last line of each was, and how many refusals there were since.
+/// When the last line of each address was, and how many refusals there were since.
 #[derive(Default)]
-pub(super) struct Refusals(Mutex<HashMap<Refused, (Option<Instant>, u64)>>);
+pub(super) struct Refusals(Mutex<HashMap<IpAddr, (Option<Instant>, u64)>>);
 
 impl Refusals {
-    /// Logs that a caller at `ip`, if known `who`, was answered with `status`, and why.
-    pub(super) fn log(&self, ip: IpAddr, who: String, status: u16, why: &str) {
-        if let Some(since) = self.count((network(ip), who), Instant::now()) {
+    /// Logs that a caller at `ip` was answered with `status`, and why.
+    pub(super) fn log(&self, ip: IpAddr, status: u16, why: &str) {
+        if let Some(since) = self.count(network(ip), Instant::now()) {
             let more = match since {
                 0 => String::new(),
                 _ => format!(" ({since} more refusals since the last such line)"),
@@ -33,16 +30,16 @@ impl Refusals {
         }
     }
 
-    /// Counts a refusal. If it is to be logged, returns how many were not since the last line.
-    fn count(&self, refused: Refused, now: Instant) -> Option<u64> {
+    /// Counts a refusal. If it is to be logged, returns how many of the address were not since its last line.
+    fn count(&self, ip: IpAddr, now: Instant) -> Option<u64> {
         let mut last = lock(&self.0);
         let is_quiet = |at: Instant| now.saturating_duration_since(at) < QUIET;
-        if last.len() >= MAX_ADDRESSES && !last.contains_key(&refused) {
+        if last.len() >= MAX_ADDRESSES && !last.contains_key(&ip) {
             last.retain(|_, (at, _)| at.is_some_and(is_quiet));
         }
-        let key = match last.len() < MAX_ADDRESSES || last.contains_key(&refused) {
-            true => refused,
-            false => (Ipv4Addr::UNSPECIFIED.into(), String::new()),
+        let key = match last.len() < MAX_ADDRESSES || last.contains_key(&ip) {
+            true => ip,
+            false => Ipv4Addr::UNSPECIFIED.into(),
         };
         let (at, count) = last.entry(key).or_default();
         if at.is_some_and(is_quiet) {
@@ -61,26 +58,22 @@ mod tests {
     #[test]
     fn an_address_gets_one_line_a_minute() {
         let (refusals, now) = (Refusals::default(), Instant::now());
-        let of = |ip: IpAddr, who: &str| (ip, who.to_owned());
-        for (n, who, seconds, logged) in [
-            (1, "", 0, Some(0)),
-            (1, "", 1, None),
-            (1, "bob", 1, Some(0)),
-            (2, "", 1, Some(0)),
-            (1, "", 59, None),
-            (1, "", 60, Some(2)),
-            (1, "", 61, None),
-            (2, "", 300, Some(0)),
+        let [one, other] = [1, 2].map(|n| IpAddr::from([10, 0, 0, n]));
+        for (ip, seconds, logged) in [
+            (one, 0, Some(0)),
+            (one, 1, None),
+            (other, 1, Some(0)),
+            (one, 59, None),
+            (one, 60, Some(2)),
+            (one, 61, None),
+            (other, 300, Some(0)),
         ] {
             let at = now + Duration::from_secs(seconds);
-            let found = refusals.count(of([10, 0, 0, n].into(), who), at);
-            assert_eq!(found, logged, "{n} {who} {seconds}");
+            assert_eq!(refusals.count(ip, at), logged, "{ip} {seconds}");
         }
         let later = now + Duration::from_secs(600);
         let all = (0..5000).map(|n: u32| IpAddr::from(Ipv4Addr::from_bits(n + 9)));
-        let lines = all
-            .filter_map(|ip| refusals.count(of(ip, ""), later))
-            .count();
+        let lines = all.filter_map(|ip| refusals.count(ip, later)).count();
         let found = (lines, lock(&refusals.0).len());
         assert_eq!(found, (MAX_ADDRESSES + 1, MAX_ADDRESSES + 1));
     }

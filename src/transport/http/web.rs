@@ -83,7 +83,7 @@ impl Web {
         }
         let peer = incoming.exchange.peer().ip();
         incoming.origin = self.guard.origin(head).map_err(|detail| {
-            self.refusals.log(peer, String::new(), 403, &detail);
+            self.refusals.log(peer, 403, &detail);
             HttpError::new(403, detail)
         })?;
         let (config, path) = (&self.config, &self.config.path);
@@ -118,15 +118,11 @@ impl Web {
         let authorization = head.headers_named("authorization");
         let accounts = &self.server.backend.accounts;
         let caller = self.access.admit(authorization, ip, accounts);
-        let strange = |no| self.not_admitted((ip, String::new()), no, self.access.challenge(no));
-        let caller = caller.map_err(strange)?;
+        let caller = caller.map_err(|no| self.not_admitted(ip, no, self.access.challenge(no)))?;
         let _scope = caller.identity.log_scope();
         caller
             .require(if metrics { Role::Metrics } else { Role::Read })
-            .map_err(|no| {
-                let who = caller.identity.to_string();
-                self.not_admitted((ip, who), no, caller.challenge(no))
-            })?;
+            .map_err(|no| self.not_admitted(ip, no, caller.challenge(no)))?;
         if !allowed {
             return Err(HttpError::method(head, methods));
         }
@@ -140,16 +136,10 @@ impl Web {
         self.endpoint.serve(incoming, &Arc::new(caller))
     }
 
-    /// The answer to a caller at an address, with a name if it is known, that is not admitted, and the value of
-    /// `WWW-Authenticate`.
-    fn not_admitted(
-        &self,
-        (ip, who): (IpAddr, String),
-        refusal: AccessError,
-        asks: Option<String>,
-    ) -> HttpError {
+    /// The answer to a caller at `ip` that is not admitted, with the value of `WWW-Authenticate`.
+    fn not_admitted(&self, ip: IpAddr, refusal: AccessError, asks: Option<String>) -> HttpError {
         let ((status, label), detail) = (refusal.status(), refusal.detail());
-        self.refusals.log(ip, who, status, &detail);
+        self.refusals.log(ip, status, &detail);
         metrics::CALLERS_REFUSED.add([label], 1);
         let kind = match status {
             403 => Kind::Forbidden,
