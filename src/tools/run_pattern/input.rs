@@ -234,11 +234,8 @@ fn meant(text: &str) -> Option<Thing> {
     // Names may, too, if they have a number and are written as titles are.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
-    let ends_with_number = || {
-        text.rsplit([' ', '('])
-            .next()
-            .is_some_and(|end| end.starts_with(char::is_numeric))
-    };
+    let end = || text.rsplit([' ', '(']).next().unwrap_or_default();
+    let ends_with_number = || end().starts_with(char::is_numeric);
     let is_name = is_file && (is_title && text.contains(char::is_numeric) || ends_with_number());
     if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
         return Some(Thing::File);

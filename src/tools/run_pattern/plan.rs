@@ -114,11 +114,7 @@ fn is_known(
 
 /// The refusal of a run without an input.
 pub(super) fn no_input(input: &str) -> Error {
-    let is = if is_blank(input) {
-        "is empty"
-    } else {
-        "says nothing"
-    };
+    let is = ["says nothing", "is empty"][usize::from(is_blank(input))];
     let detail = format!(
         "`input_text` {is}, so the model would invent an input: give the whole text as input_text, \
          or input_from. If the pattern needs no input, \"input_is_text\": true runs it. Nothing was run."

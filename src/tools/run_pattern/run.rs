@@ -268,10 +268,8 @@ impl RunPattern {
             Err(error) => error,
             Ok(()) if !is_result && is_blank(&output.text) => {
                 let is_thinking = output.is_only_thinking;
-                Error::new(
-                    Kind::ApiError,
-                    if is_thinking { ONLY_THINKING } else { EMPTY },
-                )
+                let why = if is_thinking { ONLY_THINKING } else { EMPTY };
+                Error::new(Kind::ApiError, why)
             }
             Ok(()) => {
                 if output.is_only_thinking {
