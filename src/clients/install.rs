@@ -550,7 +550,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
                 format!("First: put the server's token in the place of {value}.\n")
             }
             (API_KEY, "") => {
-                format!("If your Fabric needs a key, set {name} in that file first.\n")
+                format!("First, if your Fabric needs a key, set {name} in that file.\n")
             }
             (AUTH_TOKEN, "") => {
                 format!("First: put the server's token into the empty {name} of that file.\n")
