@@ -76,13 +76,14 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
         let tagged = line.trim_start().strip_prefix('<');
         let inside = tagged.and_then(|tag| tag.split(['<', '>']).nth(1));
         let line = described.or(inside).unwrap_or(line);
-        let line = line.trim_start_matches(|c: char| !c.is_alphabetic());
-        let line = line.replace(['*', '`', '_', '{', '}'], "");
+        let line = line.trim_start_matches(|c: char| !c.is_alphabetic() && c != '{');
+        let line = line.replace(['*', '`', '_'], "");
         let parts = line.split_inclusive(". ");
         for sentence in parts.flat_map(|part| part.split_inclusive(['。', '！', '？'])) {
             let sentence = sentence.trim();
             let lower = sentence.to_lowercase();
-            if sentence.is_empty() || BOILERPLATE.split('|').any(|phrase| lower.contains(phrase)) {
+            let says_something = sentence.contains(char::is_alphabetic);
+            if !says_something || BOILERPLATE.split('|').any(|phrase| lower.contains(phrase)) {
                 continue;
             }
             found.push((sentence.to_owned(), is_goal || described.is_some()));
@@ -153,8 +154,8 @@ mod tests {
             ("漢字を書きます。検索", "漢字を書きます。"),
             ("You split\u{7} lines.", "Split  lines."),
             ("- List all", "List all."),
-            ("{{x}} is a hero.", "X is a hero."),
-            ("{{x}}: answer", "X: answer."),
+            ("{{x}} is a hero.", "{{x}} is a hero."),
+            ("{{x}}: answer", "{{x}}: answer."),
             ("<a>\n<b>You are Duke.</b>\n</a>", "You are Duke."),
             ("\u{feff}# GOAL\nFind it.", "Find it."),
             ("---\nname: x\ndescription: \"Do it.\"\n---\nNo", "Do it."),
