@@ -141,10 +141,10 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Leave out <think> and <thinking> blocks at the beginning of an output"),
     flag(RUNS, "plain-results", "", "")
         .one(|c, t| set(&mut c.policy.plain_results, values::switch(t)))
-        .help("Send each result only as text, for clients that would give the model its structured copy too"),
+        .help("Send results only as text, for clients that show the model both text and structured copy"),
     flag(RUNS, "read-only", "", "")
         .one(|c, t| set(&mut c.policy.read_only, values::switch(t)))
-        .help("Offer only what is free; fabric_run_pattern then works only with dry_run"),
+        .help("Offer only what is free: without --patterns-dir, fabric_run_pattern works only with dry_run"),
     flag(RUNS, "tool", "TOOL", "")
         .many(|c, t| push(&mut c.policy.tools, Ok(t.to_owned())))
         .help("Offer only this tool"),
@@ -215,8 +215,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "check-tokens", "FILE", "")
         .help("Say what is wrong with a tokens file, and exit with 0 if nothing is"),
     flag(COMMAND, "usage", "", "").help(
-        "Print how much each caller used of each model this month, in YYYY-MM, or since \
-         YYYY-MM-DD.., from the ledger in --state-dir",
+        "Print what each caller used of each model: this month, or in the YYYY-MM or since the \
+         YYYY-MM-DD.. that follows, from the ledger in --state-dir",
     ),
     flag(COMMAND, "prices", "FILE", "")
         .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),
@@ -247,8 +247,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "name", "NAME", "")
         .help("With --install and --uninstall: the name of the server there, instead of fabric"),
     flag(COMMAND, "history", "", "").help(
-        "With --install and --state-dir: an entry keeps runs for 30 days, without asking; a server \
-         keeps them in memory if the folder cannot be used",
+        "With --install and --state-dir: the first keeps runs for 30 days, without asking; with the \
+         second, runs are kept in memory if the folder cannot be used",
     ),
     flag(COMMAND, "no-history", "", "").help("With --install: do not keep runs, without asking"),
     flag(COMMAND, "version", "", "").short(Some('V')).help("Print the version"),

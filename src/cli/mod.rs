@@ -230,10 +230,8 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
             let (dir, names) = (dir.into(), names.to_vec());
             return Ok(Command::Skills(what, dir, names, config.into()));
         }
-        ("skills" | "skill" | "plugin", _) => {
-            let why = "give a folder, and for skills then the names of patterns or --all";
-            return Err(named(&flag, why));
-        }
+        ("skills", _) => return Err(named(&flag, "give a folder, then pattern names or --all")),
+        ("skill" | "plugin", _) => return Err(named(&flag, "give a folder")),
         ("client-config", [_]) | ("client-command", [] | [_]) => {
             let client = client(&flag, &words.concat())?;
             Some((client, launch::launch(client, settings)?))

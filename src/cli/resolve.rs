@@ -80,7 +80,9 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
     if !settings.is_for_client() {
         config.http.oauth = oauth(settings)?;
     }
-    require_allowed_models(settings, &config.policy)?;
+    if config.patterns_dirs.is_empty() {
+        require_allowed_models(settings, &config.policy)?;
+    }
     require_token(settings, &mut config)?;
     Ok(config)
 }

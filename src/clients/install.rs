@@ -549,9 +549,9 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
             (_, TOKEN_PLACEHOLDER) => {
                 format!("First: put the server's token in the place of {value}.\n")
             }
-            (API_KEY, "") => format!(
-                "First, if your Fabric asks for a key: put it into the empty {name} of that file.\n"
-            ),
+            (API_KEY, "") => {
+                format!("First, if your Fabric needs a key, set {name} in that file.\n")
+            }
             (AUTH_TOKEN, "") => {
                 format!("First: put the server's token into the empty {name} of that file.\n")
             }

@@ -30,6 +30,8 @@ const MAX_ENTRIES: usize = 10_000;
 /// Most warnings of one process.
 const MAX_WARNINGS: usize = 1000;
 
+/// What a warning mostly says of a file or folder.
+const OUT: &str = "leaves out";
 /// What to give.
 const WANTED: &str = "give a folder that holds NAME/system.md for each pattern, such as \
     ~/.config/fabric/patterns or a git clone of https://github.com/danielmiessler/fabric";
@@ -44,23 +46,31 @@ pub(crate) struct Folders {
 }
 
 impl Folders {
-    /// Looks whether each folder has patterns.
+    /// Looks whether each folder has patterns. One of several may still be empty.
     ///
     /// # Errors
     /// One line about the first that has none.
     pub(crate) fn open(given: &[PathBuf]) -> Result<Folders, String> {
         let mut folders = Folders::default();
-        for dir in given {
-            // Itself, in a folder such as Fabric's `data`, or in a checkout of Fabric.
-            let inner = |path| dir.join(path);
-            let places = [dir.clone(), inner("patterns"), inner("data/patterns")];
-            let has_patterns = |place: &&PathBuf| {
-                let mut names = BTreeSet::new();
-                let listed = folders.list(place, &mut names);
-                listed.is_ok() && !names.is_empty()
-            };
-            if let Some(place) = places.iter().find(has_patterns) {
-                folders.given.push(place.clone());
+        let has_patterns = |place: &PathBuf| {
+            let mut names = BTreeSet::new();
+            folders.list(place, &mut names).is_ok() && !names.is_empty()
+        };
+        // Itself, in a folder such as Fabric's `data`, or in a checkout of Fabric.
+        let place = |dir: &PathBuf| {
+            let places = [dir.clone(), dir.join("patterns"), dir.join("data/patterns")];
+            places.into_iter().find(has_patterns)
+        };
+        let found = Vec::from_iter(given.iter().map(place));
+        let has_some = found.iter().any(Option::is_some);
+        for (dir, place) in given.iter().zip(found) {
+            let is_readable = fs::read_dir(dir).is_ok() && !dir.join("system.md").exists();
+            let empty = (has_some && is_readable).then(|| dir.clone());
+            if place.is_none() && empty.is_some() {
+                folders.warn(OUT, dir, "it has no pattern");
+            }
+            if let Some(place) = place.or(empty) {
+                folders.given.push(place);
                 continue;
             }
             let why = match fs::read_dir(dir) {
@@ -109,14 +119,13 @@ impl Folders {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             if names.len() == MAX_ENTRIES {
-                let why = "only its first 10,000 entries are read";
-                self.warn(folder, why);
+                self.warn("reads a part of", folder, "its first 10,000 entries");
                 break;
             }
             match entry.file_name().into_string() {
                 Ok(name) if name.starts_with('.') => {}
                 Ok(name) if Name::parse("name", &name).is_ok() => names.push(name),
-                _ => self.warn(&entry.path(), "not a name that Fabric accepts"),
+                _ => self.warn(OUT, &entry.path(), "not a name that Fabric accepts"),
             }
         }
         Ok(names)
@@ -125,7 +134,7 @@ impl Folders {
     /// What there is at `path`; `None` also if it cannot be used.
     fn usable<T>(&self, path: &Path, found: Result<Option<T>, String>) -> Option<T> {
         found.unwrap_or_else(|why| {
-            self.warn(path, &why);
+            self.warn(OUT, path, &why);
             None
         })
     }
@@ -135,8 +144,8 @@ impl Folders {
         self.usable(path, read(root, place, path))
     }
 
-    fn warn(&self, path: &Path, why: &str) {
-        let warning = format!("--patterns-dir leaves out \"{}\": {why}", path.display());
+    fn warn(&self, does: &str, path: &Path, why: &str) {
+        let warning = format!("--patterns-dir {does} \"{}\": {why}", path.display());
         let mut warned = lock(&self.warned);
         if warned.len() < MAX_WARNINGS && warned.insert(warning.clone()) {
             log::warn!("{warning}");
@@ -179,11 +188,9 @@ fn read(root: &Path, place: &Path, path: &Path) -> Result<Option<String>, String
 
 /// The same for the folder at `path`.
 fn folder(root: &Path, place: &Path, path: &Path) -> Result<Option<PathBuf>, String> {
-    let Some(path) = find(place, path)? else {
-        return Ok(None);
-    };
-    is_ours(root, fs::metadata(&path))?;
-    Ok(Some(path))
+    let found = find(place, path)?;
+    let ours = found.map(|path| is_ours(root, fs::metadata(&path)).map(|()| path));
+    ours.transpose()
 }
 
 /// Refuses what belongs to neither the owner of `root` nor the superuser.
@@ -238,7 +245,7 @@ impl Library for Folders {
                     let text = is_new.then(|| self.text(&root, &folder, &path));
                     let Some(text) = text.flatten() else { continue };
                     if text.len() > room {
-                        self.warn(&folder, "only its first 16 MiB are read");
+                        self.warn("reads a part of", &folder, "its first 16 MiB");
                         break;
                     }
                     room -= text.len();
@@ -247,7 +254,7 @@ impl Library for Folders {
                             let name = name.to_owned();
                             strategies.insert(name.clone(), Strategy { name, ..read });
                         }
-                        Err(_) => self.warn(&path, "it is not a strategy in JSON"),
+                        Err(_) => self.warn(OUT, &path, "it is not a strategy in JSON"),
                     }
                 }
             }

@@ -26,7 +26,7 @@ table! {
     /// people see, and what `--help errors` says of it.
     told Kind: (&'static str, Origin) {
         /// Fabric cannot be reached
-        /// Fabric cannot be reached: the connection, DNS or TLS failed, a request other than a run was not answered in time, or the status was 502, 503 or 504
+        /// Fabric cannot be reached: the connection, DNS or TLS failed, Fabric did not answer in time (runs excepted), or the status was 502, 503 or 504
         ApiUnavailable = ("fabric-api-unavailable", Origin::Fabric);
         /// No valid API key for Fabric
         /// Fabric's API key is missing or wrong: status 401 or 403
@@ -124,7 +124,7 @@ table! {
     /// braces are holes that are filled in; `{limit}` is in seconds, `{flag}` sets that limit, and `{later}` says when.
     #[allow(rustdoc::bare_urls, reason = "its rows' comments are shown to people as they are")]
     told Cause: (Kind, Severity, &'static str) {
-        /// No Fabric 1.4 was found where it was looked for, so none can be started.
+        /// Fabric 1.4 is not installed in any of the usual places, so it cannot be started.
         /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or give the right path: --start-fabric=PROGRAM.
         NoProgram = (Kind::ApiUnavailable, Failure, "fabric-not-found");
         /// Fabric cannot be started, because it is not set up.

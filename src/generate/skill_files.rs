@@ -62,7 +62,11 @@ pub(crate) fn write(
             refused.push(error);
         }
     }
-    let mut good = refused.is_empty();
+    let unread = all.snapshot.unread() * usize::from(names.is_empty());
+    if unread > 0 {
+        report += &format!("left out {} without a text\n", counted(unread, "pattern"));
+    }
+    let mut good = refused.is_empty() && unread == 0;
     let mut skills = all.patterns().clone();
     skills.retain(|_, pattern| names.is_empty() || names.contains(pattern));
     if skills.is_empty() {
@@ -81,7 +85,7 @@ pub(crate) fn write(
             "plugin" if !path.starts_with("skills/") => text,
             _ => &signed(text, origin),
         };
-        match write_one(&dir, path, text) {
+        match write_one(&dir, path, text, !is_each && path.ends_with("SKILL.md")) {
             Ok(Some(true)) => written += 1,
             Ok(Some(false)) => same += 1,
             Ok(None) => {
@@ -167,9 +171,8 @@ fn index(all: &Skills, skills: &BTreeMap<String, String>) -> String {
         let description = all.snapshot.description(pattern);
         *part += &format!("- `{pattern}`: {description}\n");
     }
-    let parts = parts.iter();
-    let parts = parts.map(|(&at, lines)| format!("\n## {}\n\n{lines}", groups[at].1));
-    let parts: String = parts.collect();
+    let part = |(at, lines): (usize, String)| format!("\n## {}\n\n{lines}", groups[at].1);
+    let parts: String = parts.into_iter().map(part).collect();
     let count = skills.len().to_string();
     filled(SKILL, &[("@COUNT@", &count), ("@INDEX@\n", &parts)])
 }
@@ -188,8 +191,8 @@ fn own_folder(path: &Path) -> io::Result<()> {
 }
 
 /// Writes one file below `dir`, in one step. False if it is there already, `None` if somebody else wrote or changed the one
-/// there.
-fn write_one(dir: &Path, path: &str, text: &str) -> io::Result<Option<bool>> {
+/// there. An index must not lead into a folder that nothing can be written to.
+fn write_one(dir: &Path, path: &str, text: &str, is_index: bool) -> io::Result<Option<bool>> {
     let (mut folder, mut rest) = (dir.to_owned(), path);
     while let Some((inner, name)) = rest.split_once('/') {
         folder.push(inner);
@@ -209,13 +212,15 @@ fn write_one(dir: &Path, path: &str, text: &str) -> io::Result<Option<bool>> {
             _ => return Ok(None),
         },
     }
+    if is_index {
+        own_folder(&folder.join("references"))?;
+    }
     let new = folder.join(format!(".{rest}.{}", std::process::id()));
     // Follows no link.
     let mut begun = File::create_new(&new)?;
     let written = begun.write_all(text.as_bytes());
-    written
-        .and_then(|()| fs::rename(&new, &file))
-        .inspect_err(|_| drop(fs::remove_file(&new)))?;
+    let placed = written.and_then(|()| fs::rename(&new, &file));
+    placed.inspect_err(|_| drop(fs::remove_file(&new)))?;
     Ok(Some(true))
 }
 

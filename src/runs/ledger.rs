@@ -1,4 +1,4 @@
-//! The ledger: a line for each step that a model was asked for, in `usage-YYYY-MM.tsv` (UTC) of the state folder.
+//! The ledger: one line for each request to a model, in `usage-YYYY-MM.tsv` (UTC) of the state folder.
 //!
 //! ```text
 //!   time  caller  model  pattern  tokens read  tokens written  outcome  run  step
@@ -53,6 +53,9 @@ pub(super) struct Asked {
     pub(super) input: u64,
 }
 
+/// Tokens read and written, as they were counted or, as an error, as far as they are known.
+pub(super) type Tokens = Result<[u64; 2], [u64; 2]>;
+
 /// What is not in the files yet, and what is known of them.
 #[derive(Default)]
 pub(super) struct LedgerState {
@@ -75,9 +78,6 @@ pub(super) struct LedgerLine<'l> {
     pub(super) is_estimated: bool,
     pub(super) step: (RunId, usize),
 }
-
-/// Tokens read and written as they were counted, or else as far as they are known.
-pub(crate) type Tokens = Result<[u64; 2], [u64; 2]>;
 
 /// Estimates the tokens of this many characters, if nobody has counted them.
 pub(crate) fn estimate(chars: u64) -> u64 {

@@ -34,9 +34,8 @@ const STATES: [&str; 4] = ["are", "have", "were", "should"];
 /// What a pattern of this name and text does, in one sentence.
 pub(super) fn sentence(name: &str, text: &str) -> String {
     let found = sentences(text);
-    let mut aims = found
-        .iter()
-        .filter_map(|(said, is_goal)| aim(said, *is_goal));
+    let aim = |(said, is_goal): &(String, bool)| aim(said, *is_goal);
+    let mut aims = found.iter().filter_map(aim);
     // "You are a poet." says who, not what.
     let does = || found.iter().find(|(said, _)| !said.starts_with("You "));
     let any = || Some(does().or(found.first())?.0.clone());
@@ -71,16 +70,23 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
         if is_fenced {
             continue;
         }
-        let line = line.trim_start_matches(|c: char| !c.is_alphabetic());
+        // Front matter, and <identity>You are …</identity>
+        let described = line.strip_prefix("description:");
+        let described = described.map(|said| said.trim_matches(['"', '\'', ' ']));
+        let tagged = line.trim_start().strip_prefix('<');
+        let inside = tagged.and_then(|tag| tag.split(['<', '>']).nth(1));
+        let line = described.or(inside).unwrap_or(line);
+        let line = line.trim_start_matches(|c: char| !c.is_alphabetic() && c != '{');
         let line = line.replace(['*', '`', '_'], "");
         let parts = line.split_inclusive(". ");
         for sentence in parts.flat_map(|part| part.split_inclusive(['。', '！', '？'])) {
             let sentence = sentence.trim();
             let lower = sentence.to_lowercase();
-            if sentence.is_empty() || BOILERPLATE.split('|').any(|phrase| lower.contains(phrase)) {
+            let says_something = sentence.contains(char::is_alphabetic);
+            if !says_something || BOILERPLATE.split('|').any(|phrase| lower.contains(phrase)) {
                 continue;
             }
-            found.push((sentence.to_owned(), is_goal));
+            found.push((sentence.to_owned(), is_goal || described.is_some()));
             if found.len() == MOST_SENTENCES {
                 return found;
             }
@@ -106,7 +112,7 @@ fn headings(text: &str) -> String {
 
 /// The words of a heading: `# GOAL`, `**Task**`, `GOAL:`.
 fn heading(line: &str) -> Option<&str> {
-    let line = line.trim();
+    let line = line.trim_start_matches('\u{feff}').trim();
     let is_bold = line.starts_with("**") && line.trim_end_matches(':').ends_with("**");
     let is_label =
         line.len() <= 60 && line.ends_with(':') && !line.contains(|c: char| c.is_lowercase());
@@ -147,6 +153,12 @@ mod tests {
             (duke, "You are Duke."),
             ("漢字を書きます。検索", "漢字を書きます。"),
             ("You split\u{7} lines.", "Split  lines."),
+            ("- List all", "List all."),
+            ("{{x}} is a hero.", "{{x}} is a hero."),
+            ("{{x}}: answer", "{{x}}: answer."),
+            ("<a>\n<b>You are Duke.</b>\n</a>", "You are Duke."),
+            ("\u{feff}# GOAL\nFind it.", "Find it."),
+            ("---\nname: x\ndescription: \"Do it.\"\n---\nNo", "Do it."),
             ("# GOAL\n", "My name."),
             ("", "My name."),
         ] {

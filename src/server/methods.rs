@@ -96,7 +96,7 @@ fn instructions(server: &Server) -> String {
         let offered = offered.join(", ");
         told += &format!(" Of the tools, this server offers only {offered}.");
     }
-    if policy.read_only && policy.tools().any(Tool::is_run) {
+    if policy.read_only && !policy.patterns_only && policy.tools().any(Tool::is_run) {
         told += " On this server, fabric_run_pattern works only with dry_run: it returns the prompt, which you then follow.";
     }
     told

@@ -19,9 +19,9 @@ pub(super) const TOOL: Tool = Tool {
     ..run_pattern::TOOL
 };
 
-/// The warning of a pattern that a Fabric would execute.
-const CODE: &str = "The text between double braces in this pattern is code: it is shown \
-    unchanged, and no strategy is added.";
+/// The warning of a pattern with code.
+const CODE: &str = "This prompt is not filled in, because there is code between its double \
+    braces: they are shown unchanged, and no strategy is added.";
 
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
     let mut pattern = arguments.pattern(PATTERN);
@@ -44,22 +44,25 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             let taken = take_pattern(&mut pattern, context)?;
             let read = fabric.pattern(&pattern, wait)?;
             let name = pattern.as_str();
-            let code = fabric.why_raw(name, &read.system_prompt);
-            let code = code.map(|_| CODE.to_owned());
-            let text = if code.is_some() {
+            let is_raw = fabric.why_raw(name, &read.system_prompt).is_some();
+            let (mut needed, not) = (read.variables(), if is_raw { "not " } else { "" });
+            let text = if is_raw {
+                needed.clear();
                 format!("{}\n{input}", read.system_prompt)
             } else {
-                lacks_nothing("variables", &pattern, &read.variables(), &variables)?;
+                lacks_nothing("variables", &pattern, &needed, &variables)?;
                 let strategy = strategy.as_ref().map_or("", Name::as_str);
                 prompt(context, &pattern, &input, &variables, strategy)?
             };
             let text = format!(
-                "This is the prompt of the pattern {name}, filled in; no model has been asked. \
+                "This is the prompt of the pattern {name}, {not}filled in; no model has been asked. \
                  Follow it now: your answer is its output.\n\n{text}"
             );
-            let outcome = Outcome::text("output_text", text);
+            let unused = variables.keys().filter(|name| !needed.contains(name));
+            let unused = unused.map(|name| format!("The variable \"{name}\" was not used."));
+            let outcome = Outcome::text("output_text", text).warn(taken);
             let outcome = outcome.member("output_format", DEFAULT_FORMAT);
-            Ok(outcome.warn(taken).warn(code))
+            Ok(outcome.warn(is_raw.then(|| CODE.to_owned())).warn(unused))
         })
     }
     .looked_up(is_named, arguments))

@@ -20,6 +20,8 @@ pub(super) const TOOL: Tool = Tool {
     declare,
 };
 
+/// What the errors of other tools advise, of a pattern that is not run.
+const READ_IT: &str = "Read its text with fabric_get_pattern_details and follow";
 /// Most characters of the prompt, unless more are asked for.
 const USUAL: usize = 8000;
 
@@ -43,11 +45,9 @@ fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> To
     let name = name.as_str();
     let mut variables = pattern.variables();
     let runnable = is_runnable(&variables);
-    let mut warning = backend.fabric.why_raw(name, &pattern.system_prompt);
-    if !runnable {
-        variables.clear();
-        warning = Some(not_runnable("pattern_name", name));
-    }
+    variables.retain(|_| runnable);
+    let code = (!runnable).then(|| not_runnable("pattern_name", name));
+    let warning = code.or_else(|| backend.fabric.why_raw(name, &pattern.system_prompt));
     let part = Part::of(&pattern.system_prompt, wanted);
     Ok(Outcome::default()
         .sized("bytes", part.text.len())
@@ -59,6 +59,6 @@ fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> To
         .member("variables", variables)
         .optional("runnable", (!runnable || denied.is_some()).then_some(false))
         .warn(denied.map(|error| error.detail))
-        .warn(warning.map(|error| error.detail))
+        .warn(warning.map(|error| error.detail.replace(READ_IT, "Follow")))
         .part(&part, "prompt", TOOL.name))
 }

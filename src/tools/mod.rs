@@ -117,7 +117,9 @@ impl Prepared {
                     error.detail = context.backend.policy.offered(&error.detail);
                 }
                 let refusal = match (context.head.refused.clone(), &done) {
-                    (Some(refused), Err(more)) if more.is_refusal() && more.error != refused => {
+                    (Some(refused), Err(more))
+                        if more.is_refusal() && more.error.detail != refused.detail =>
+                    {
                         Some(refused.and(more.error.clone()))
                     }
                     // Of a call that asks for a task, a result would have to be one.

@@ -596,7 +596,7 @@ fn the_remaining_step_for_the_secret_is_printed() {
             .run(DEADLINE)
             .stdout
     };
-    let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
+    let empty = "First, if your Fabric needs a key, set FABRIC_API_KEY in that file.\nNext: ";
     let refers = "First: quit Cursor, and start it with `cursor .` from a shell where \
         FABRIC_API_KEY is set: the file only refers to it.\nNext: ";
     assert!(said("", "--install cursor").contains(empty));

@@ -71,7 +71,10 @@ fn check(client: &mut impl Caller) {
     let arguments = json!({"pattern_name": "dated"});
     let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["system_prompt"], DATED);
-    contains(&details["warnings"][0], ["only Fabric can run"]);
+    contains(
+        &details["warnings"][0],
+        ["only Fabric can run", ". Follow it"],
+    );
     let arguments = json!({"pattern_name": "plain"});
     let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["user_prompt_template"], "CONTENT:\n");
@@ -83,13 +86,9 @@ fn check(client: &mut impl Caller) {
 
     // The tools that work, and no others: a run is the prompt, for the model that asked.
     let tools = client.ask("tools/list", json!({}))["result"]["tools"].take();
-    let offered = [
-        "list_patterns",
-        "get_pattern_details",
-        "run_pattern",
-        "list_strategies",
-    ];
-    assert_eq!(names(&tools), offered.map(|name| format!("fabric_{name}")));
+    let offered = "list_patterns get_pattern_details run_pattern list_strategies";
+    let offered = Vec::from_iter(offered.split(' ').map(|name| format!("fabric_{name}")));
+    assert_eq!(names(&tools), offered);
     // Nothing points to what is missing here.
     let said = tools.to_string();
     assert!(!said.contains("fabric_get_run"), "{said}");
@@ -100,6 +99,8 @@ fn check(client: &mut impl Caller) {
     let is_so = is_so.unwrap().contains("for you to follow");
     assert!(is_so, "{run}");
     let long = "word ".repeat(4000);
+    let lang = json!({"variables": {"lang": "de"}});
+    let name = json!({"variables": {"name": "Bob"}});
     for (pattern, more, prompt) in [
         ("plain", json!({}), format!("Sum it up.\n{long}")),
         (
@@ -107,12 +108,8 @@ fn check(client: &mut impl Caller) {
             json!({"strategy_name": "CoT", "dry_run": true, "stream": true, "max_chars": 9}),
             format!("Step by step.\nSum it up.\n{long}"),
         ),
-        (
-            "translate",
-            json!({"variables": {"lang": "de"}}),
-            format!("Into de, please: {long} (de)"),
-        ),
-        ("dated", json!({}), format!("{DATED}\n{long}")),
+        ("translate", lang, format!("Into de, please: {long} (de)")),
+        ("dated", name, format!("{DATED}\n{long}")),
         ("code", json!({}), format!("Write {{{{if (x)}}}}.\n{long}")),
     ] {
         let mut arguments = more;
@@ -121,10 +118,13 @@ fn check(client: &mut impl Caller) {
         let result = client.call("fabric_run_pattern", arguments);
         let text = result["content"][0]["text"].as_str().unwrap();
         let (first, rest) = text.split_once("\n\n").unwrap();
-        contains(first, [pattern, "filled in", "Follow it now"]);
-        assert_eq!(rest, prompt);
         let is_code = ["dated", "code"].contains(&pattern);
+        let is = if is_code { " not filled" } else { ", filled" };
+        contains(first, [pattern, is, " in; ", "Follow it now"]);
+        assert_eq!(rest, prompt);
         assert_eq!(result["content"].get(1).is_some(), is_code, "{result}");
+        let is_told = result.to_string().contains("name\\\" was not used");
+        assert_eq!(is_told, pattern == "dated", "{result}");
     }
     let model = json!({"pattern_name": "plian", "model_name": "x"});
     let call = json!({"name": "fabric_run_pattern", "arguments": model});
@@ -207,14 +207,17 @@ fn the_first_folder_that_has_a_name_wins() {
     folder.write("one/both/system.md", "from one");
     folder.write("two/both/system.md", "from two");
     folder.write("two/only/system.md", "from two");
-    let dirs = ["one", "two"].map(|dir| folder.path(dir).to_str().unwrap().to_owned());
-    let program = Program::new(["--patterns-dir", &dirs[0], "--patterns-dir", &dirs[1]]);
+    // It may be filled later.
+    std::fs::create_dir(folder.path("none")).unwrap();
+    let dir = |dir| format!("--patterns-dir {}", folder.path(dir).display());
+    let program = Program::new([]).flags(&["none", "one", "two"].map(dir).join(" "));
     let mut client = Stdio::speaking(Era::MODERN, program);
     for (name, text) in [("both", "from one"), ("only", "from two")] {
         let arguments = json!({"pattern_name": name});
         let details = client.success("fabric_get_pattern_details", arguments);
         assert_eq!(details["system_prompt"], text);
     }
+    client.process.wait_stderr("none\\\": it has no pattern");
 }
 
 /// Whatever stands in a folder, it is neither waited for nor shown.
@@ -266,10 +269,8 @@ fn links_out_pipes_huge_and_broken_files_are_left_out_with_a_warning() {
     let mut client = Stdio::speaking(Era::MODERN, program);
     let list = client.result("prompts/list", json!({}));
     let expected = ["good", "just_right", "link_inside", "planted", "résumé 2"];
-    let expected: Vec<_> = expected
-        .into_iter()
-        .filter(|name| !is_planted || *name != "planted")
-        .collect();
+    let mut expected = Vec::from(expected);
+    expected.retain(|name| !is_planted || *name != "planted");
     assert_eq!(names(&list["prompts"]), expected);
     for name in ["link_out", "folder_out", "link_up", "pipe", "device"] {
         let arguments = json!({"pattern_name": name});
@@ -329,6 +330,10 @@ fn a_missing_variable_is_named_in_the_words_for_any_fabric() {
     let lacking = json!({"pattern_name": "translate", "dry_run": true});
     let said = client.failure("fabric_run_pattern", lacking, "invalid-request");
     assert!(said.contains("`variables` lacks \"lang\""), "{said}");
+    let many = Value::from_iter((0..300).map(|i| (format!("v{i}"), "x")));
+    let many = json!({"pattern_name": "plain", "variables": many});
+    let said = client.failure("fabric_run_pattern", many, "invalid-request");
+    assert_eq!(said.matches("300 entries").count(), 1, "{said}");
 }
 
 #[test]
@@ -337,12 +342,10 @@ fn a_folder_that_goes_away_is_an_error_without_its_path() {
     let mut client = Stdio::speaking(Era::MODERN, program(&folder));
     client.result("prompts/list", json!({}));
     std::fs::rename(folder.path("patterns"), folder.path("elsewhere")).unwrap();
+    let plain = json!({"pattern_name": "plain"});
     for (tool, arguments) in [
         ("fabric_list_patterns", json!({})),
-        (
-            "fabric_get_pattern_details",
-            json!({"pattern_name": "plain"}),
-        ),
+        ("fabric_get_pattern_details", plain),
     ] {
         let said = client.failure(tool, arguments, "fabric-api-unavailable");
         contains(&said, ["--patterns-dir"]);

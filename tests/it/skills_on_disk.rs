@@ -20,10 +20,8 @@ fn patterns(name: &str) -> (TempFolder, String) {
 }
 
 fn generate(from: &str, into: &str) -> Finished {
-    let program = Program::new([]).flags(from);
-    program
-        .flags(&format!("--generate skills {into}"))
-        .run(DEADLINE)
+    let line = format!("{from} --generate skills {into}");
+    Program::new([]).flags(&line).run(DEADLINE)
 }
 
 /// The `SKILL.md` without the two lines that only the file has.
@@ -97,11 +95,8 @@ fn no_link_is_followed() {
     let (folder, flag) = patterns("skills-links");
     folder.write("elsewhere/SKILL.md", "Mine.");
     fs::create_dir_all(folder.path("skills/sum-up")).unwrap();
-    symlink(
-        "../../elsewhere/SKILL.md",
-        folder.path("skills/sum-up/SKILL.md"),
-    )
-    .unwrap();
+    let file = folder.path("skills/sum-up/SKILL.md");
+    symlink("../../elsewhere/SKILL.md", file).unwrap();
     symlink("../elsewhere", folder.path("skills/write-letter")).unwrap();
     let finished = generate(&flag, &format!("{}/skills --all", folder.text()));
     finished
@@ -114,6 +109,12 @@ fn no_link_is_followed() {
         let finished = generate(&flag, &format!("{}/{link} --all", folder.text()));
         finished.expect_code(1).expect_stderr("is a link");
     }
+    fs::create_dir(folder.path("skills/fabric")).unwrap();
+    symlink("../../elsewhere", folder.path("skills/fabric/references")).unwrap();
+    let line = format!("{flag} --generate skill {}/skills", folder.text());
+    let finished = Program::new([]).flags(&line).run(DEADLINE);
+    finished.expect_code(1).expect_stdout("refused fabric: ");
+    assert!(!folder.path("skills/fabric/SKILL.md").exists());
     let mine = fs::read_to_string(folder.path("elsewhere/SKILL.md")).unwrap();
     assert_eq!(mine, "Mine.");
     assert_eq!(fs::read_dir(folder.path("elsewhere")).unwrap().count(), 1);
@@ -162,11 +163,8 @@ fn one_skill_has_an_index_and_all_patterns_and_is_replaced_like_others() {
         assert!(index.contains(part), "{part}: {index}");
     }
     let mine = folder.path("skills/fabric/references/mine.md");
-    assert!(
-        fs::read_to_string(&mine)
-            .unwrap()
-            .ends_with("\n\nDo it my way.\n")
-    );
+    let text = fs::read_to_string(&mine).unwrap();
+    assert!(text.ends_with("\n\nDo it my way.\n"), "{text}");
     fs::write(&mine, "Mine.").unwrap();
     folder.write("patterns/sum_up/system.md", "Sum.\n");
     one("")
@@ -182,11 +180,8 @@ fn one_skill_has_an_index_and_all_patterns_and_is_replaced_like_others() {
 fn a_plugin_brings_skill_and_patterns_and_names_no_place() {
     let (folder, flag) = patterns("plugin");
     let into = format!("{}/plugin", folder.text());
-    let plugin = || {
-        Program::new([])
-            .flags(&flag)
-            .flags(&format!("--generate plugin {into}"))
-    };
+    let line = format!("{flag} --generate plugin {into}");
+    let plugin = || Program::new([]).flags(&line);
     let finished = plugin().env("FABRIC_API_KEY", "canary").run(DEADLINE);
     finished.expect_code(0).expect_stdout("7 written");
     let read = |file: &str| fs::read_to_string(format!("{into}/{file}")).unwrap();
@@ -209,12 +204,8 @@ fn a_plugin_brings_skill_and_patterns_and_names_no_place() {
     let mut client = Stdio::speaking(Era::MODERN, program);
     let arguments = json!({"pattern_name": "sum_up", "input_text": "x"});
     let result = client.success("fabric_run_pattern", arguments);
-    assert!(
-        result["output_text"]
-            .as_str()
-            .unwrap()
-            .ends_with("Sum it up.\nx")
-    );
+    let text = result["output_text"].as_str().unwrap();
+    assert!(text.ends_with("Sum it up.\nx"), "{text}");
     let again = plugin().run(DEADLINE);
     again.expect_code(0).expect_stdout("0 written, 7 unchanged");
     folder.write("patterns/new/system.md", "New.");
@@ -243,8 +234,8 @@ fn a_wrong_name_or_command_writes_nothing() {
     let (folder, flag) = patterns("skills-wrong");
     let into = format!("{}/skills", folder.text());
     for (rest, code, says) in [
-        ("", 2, "names of patterns or --all"),
-        (" sum_up --all", 2, "names of patterns or --all"),
+        ("", 2, "pattern names or --all"),
+        (" sum_up --all", 2, "pattern names or --all"),
         (" sum_upp nosuch", 1, "\"sum_upp\""),
         (" ../x", 1, "--generate skills"),
         (" sum_up --deny-pattern sum_up", 1, "--deny-pattern"),

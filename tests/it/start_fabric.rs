@@ -187,11 +187,11 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
 
 /// A machine: its name, its program's name, version and command to serve, what a call says, and what a check adds.
 const WHAT_CANNOT_BE_STARTED: &str = "\
-none|other|exit|exit|No Fabric 1.4 was found|not started
-another|fabric|echo fabric 3.2|exit|No Fabric 1.4 was found|does not answer --version
-hangs|fabric|echo v1.4.470; exec sleep 1000|SERVE|No Fabric 1.4 was found|does not answer --version
-fails|fabric|echo v1.4.470; false|SERVE|No Fabric 1.4 was found|does not answer --version
-daemon|fabric|{ setsid sh -c 'while test -e $0; do sleep 0.1; done' $0 & }|exit|No Fabric 1.4 was found|does not answer --version
+none|other|exit|exit|Fabric 1.4 is not installed|not started
+another|fabric|echo fabric 3.2|exit|Fabric 1.4 is not installed|does not answer --version
+hangs|fabric|echo v1.4.470; exec sleep 1000|SERVE|Fabric 1.4 is not installed|does not answer --version
+fails|fabric|echo v1.4.470; false|SERVE|Fabric 1.4 is not installed|does not answer --version
+daemon|fabric|{ setsid sh -c 'while test -e $0; do sleep 0.1; done' $0 & }|exit|Fabric 1.4 is not installed|does not answer --version
 new|fabric-ai|echo v1.4.470|echo no /secret; exit 1|Run `fabric --setup`|no /secret
 taken|fabric|sleep 0.1; echo 1.4.470|STAND_IN=\"$1 $2 $3 $4 other\"; SERVE|it ended at once|is 1.4.470
 broken|fabric|echo old >&2; echo v1.4.470|seq -f line%g 60; seq -f [GIN-debug]%g 9; exit 1|it ended at once|line21";

@@ -228,11 +228,10 @@ fn meant(text: &str) -> Option<Thing> {
     // Names may, too, if they have a number and are written as titles are.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
-    let last = text.rsplit([' ', '(']).next().unwrap_or_default();
-    let is_name = is_title && text.contains(char::is_numeric) || last.starts_with(char::is_numeric);
-    if is_path && !text.contains('\n')
-        || is_file && is_name && !text.contains(['\n', ':', '"', '?', '*'])
-    {
+    let end = || text.rsplit([' ', '(']).next().unwrap_or_default();
+    let ends_with_number = || end().starts_with(char::is_numeric);
+    let is_name = is_file && (is_title && text.contains(char::is_numeric) || ends_with_number());
+    if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
         return Some(Thing::File);
     }
     let plain = plain_letters(text);
