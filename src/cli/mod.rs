@@ -251,7 +251,11 @@ fn client(flag: &str, name: &str) -> Result<&'static McpClient, String> {
 
 /// Why a word that names nothing is refused.
 fn unknown(flag: &str, word: &str, what: &str, names: Vec<&str>) -> String {
-    let hint = hint(word, &names, "give one of");
+    let is_client = word == "chatgpt" || word == "install" || clients::named(word).is_some();
+    let hint = match is_client {
+        true => "see fabric-mcp --help clients".to_owned(),
+        false => hint(word, &names, "give one of"),
+    };
     named(flag, values::wrong(word, format_args!("{what}; {hint}")))
 }
 

@@ -112,8 +112,12 @@ impl<'a> FlagsAndEnv<'a> {
                 long => partners.contains(&format!("--{long}")),
             };
             if !self.given.iter().any(is_partner) {
+                let other = match flag.long {
+                    "url" => ". The address of Fabric is --fabric-url",
+                    _ => "",
+                };
                 return Err(format!(
-                    "--{} only works with {partners}; leave it out, or add what it needs",
+                    "--{} only works with {partners}; leave it out, or add what it needs{other}",
                     flag.long
                 ));
             }

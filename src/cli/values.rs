@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret};
-use crate::text::{decimal, is_language, joined};
+use crate::text::{closest, decimal, is_language, joined};
 use crate::time;
 use crate::url::{self, Authority, Host, WebUrl};
 
@@ -49,9 +49,11 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
 
 /// The choice with this name, in upper or lower case.
 pub(super) fn choice<'a>(text: &str, choices: &[&'a str]) -> Result<&'a str, String> {
-    let mut names = choices.iter().copied();
-    let found = names.find(|name| name.eq_ignore_ascii_case(text));
-    let rest = format_args!("is not one of the choices; give {}", joined(choices, "or"));
+    let names = choices.iter().copied();
+    let found = names.clone().find(|name| name.eq_ignore_ascii_case(text));
+    let near = Some(closest(text, names.clone())).filter(|near| !near.is_empty());
+    let near = joined(near.as_deref().unwrap_or(choices), "or");
+    let rest = format_args!("is not one of the choices; give {near}");
     valid(found, text, rest)
 }
 
@@ -129,8 +131,12 @@ pub(super) fn program(text: &str) -> Result<Option<PathBuf>, String> {
         true => std::path::absolute(text).ok(),
         false => Some(text.into()).filter(|_| !text.is_empty()),
     };
-    let given = |_| valid(path.map(Some), text, "is not a program; give its path");
-    switch(text).map_or_else(given, |on| Ok(on.then(PathBuf::new)))
+    match switch(text) {
+        // Words that people write for a switch.
+        Err(why) if ["on", "off", "y", "n"].contains(&&*text.to_ascii_lowercase()) => Err(why),
+        Err(_) => valid(path.map(Some), text, "is not a program; give its path"),
+        Ok(on) => Ok(on.then(PathBuf::new)),
+    }
 }
 
 /// An address or name to listen on, without brackets.
