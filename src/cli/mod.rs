@@ -161,6 +161,7 @@ pub(crate) fn parse(
             let name = settings.one("name", values::server_name)?;
             let asked = Installation {
                 client,
+                then: launch::then(client, &settings)?,
                 name: name.unwrap_or_else(|| clients::NAME.to_owned()),
                 launch: launch.transpose()?,
                 history: history.or(settings.has("no-history").then_some(false)),
