@@ -1,10 +1,9 @@
 //! How a client that is being set up will reach the server: by starting this program with the settings it was started with
 //! itself, or by a URL.
 
-use std::env::consts::OS;
 use std::path::Path;
 
-use crate::clients::{Launch, McpClient, Variable, shell};
+use crate::clients::{Launch, McpClient, Variable};
 use crate::config::{BASE_URL, Transport};
 use crate::url::Host;
 
@@ -16,8 +15,6 @@ use super::{resolve, values};
 pub(crate) const START: &str = "--start-fabric";
 /// A call is answered this many seconds before its client gives up.
 const MARGIN: u64 = 10;
-/// How the rows of clients that only connect name the server.
-const SERVING: &str = "fabric-mcp --transport http";
 
 /// How this client starts or reaches the server, from flags and variables, which must all be right. A client that can
 /// only start programs reaches a URL by `--connect`; one that starts none reaches the server that has these settings.
@@ -33,10 +30,7 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
             let host = Host::parse(&config.host)?;
             format!("http://{host}:{}{}", config.port, config.path)
         }
-        None => {
-            let (args, env) = program(client, settings)?;
-            return Ok(Launch::Program { args, env });
-        }
+        None => return program(client, settings),
     };
     let is_sse = settings.only(&["transport"])?.transport == Transport::Sse;
     let mut launch = client.reaching(url.clone(), is_sse, true).ok_or_else(|| {
@@ -52,21 +46,6 @@ pub(super) fn launch(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<L
     Ok(launch)
 }
 
-/// What the user does once the entry is there. A client that only connects needs a server with these settings, unless that
-/// runs elsewhere.
-///
-/// # Errors
-/// Those of [`launch`].
-pub(super) fn then(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<String, String> {
-    let mut serving = SERVING.to_owned();
-    if client.only_connects() && settings.has("install") && !settings.has("url") {
-        for word in program(client, settings)?.0 {
-            serving += &format!(" {}", shell(&word, OS));
-        }
-    }
-    Ok(client.then.replace(SERVING, &serving))
-}
-
 /// The variable of the certificates to trust, where there may be such at this URL.
 fn certificates(settings: &FlagsAndEnv<'_>, url: &str) -> Result<Option<Variable>, String> {
     let file = settings.text(CERT_FILE)?;
@@ -76,17 +55,11 @@ fn certificates(settings: &FlagsAndEnv<'_>, url: &str) -> Result<Option<Variable
 
 /// This program as it would run here, but for a client: calls are answered before it gives up, unless `--answer-within`
 /// was given.
-fn program(
-    client: &McpClient,
-    settings: &FlagsAndEnv<'_>,
-) -> Result<(Vec<String>, Vec<Variable>), String> {
+fn program(client: &McpClient, settings: &FlagsAndEnv<'_>) -> Result<Launch, String> {
     let config = resolve::resolve(settings)?;
     let mut args = Vec::new();
     for flag in FLAGS {
-        // A client has the address of Fabric in a variable.
-        let is_variable = flag.long == "fabric-url" && !client.only_connects();
-        if is_variable || flag.env().is_none() || ["transport", "start-fabric"].contains(&flag.long)
-        {
+        if flag.env().is_none() || matches!(flag.long, "fabric-url" | "start-fabric") {
             continue;
         }
         for text in settings.values(flag)? {
@@ -102,8 +75,7 @@ fn program(
     }
     let flag = flags::get("answer-within");
     let within = (client.limit - MARGIN).to_string();
-    let is_usual = within == flag.default || client.only_connects();
-    if !is_usual && !settings.is_given(flag.long) {
+    if within != flag.default && !settings.is_given(flag.long) {
         args.extend([format!("--{}", flag.long), within]);
     }
     if let Some(program) = &config.start_fabric {
@@ -119,7 +91,7 @@ fn program(
     }
     let models = settings.models()?.into_iter();
     env.extend(models.map(|(name, model)| (name, Some(model))));
-    Ok((args, env))
+    Ok(Launch::Program { args, env })
 }
 
 /// The flag that starts this Fabric, or without a path the one that is found.

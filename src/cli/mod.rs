@@ -159,9 +159,11 @@ pub(crate) fn parse(
             let launch = (flag == "install").then(|| launch::launch(client, &settings));
             let history = settings.has("history").then_some(true);
             let name = settings.one("name", values::server_name)?;
+            let serving = "fabric-mcp --transport http";
+            let with_settings = serving.to_owned() + &settings.written();
             let asked = Installation {
                 client,
-                then: launch::then(client, &settings)?,
+                then: client.then().replace(serving, &with_settings),
                 name: name.unwrap_or_else(|| clients::NAME.to_owned()),
                 launch: launch.transpose()?,
                 history: history.or(settings.has("no-history").then_some(false)),

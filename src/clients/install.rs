@@ -32,7 +32,7 @@ const KEPT: u64 = 30 * DAY;
 #[derive(Debug)]
 pub(crate) struct Installation {
     pub(crate) client: &'static McpClient,
-    /// What the user does then: that of the client's row, with the settings of now.
+    /// What the user does then: what the client's makers say, with the settings of the server that it needs.
     pub(crate) then: String,
     /// The name of the server in the client.
     pub(crate) name: String,
@@ -569,10 +569,8 @@ fn change(
     } else if found.text.is_none() {
         text += "  will be created\n";
     }
-    for (mark, entry) in [('-', before), ('+', after)] {
-        if entry.is_null() {
-            continue;
-        }
+    let lines = [('-', before), ('+', after)].into_iter();
+    for (mark, entry) in lines.filter(|(_, entry)| !entry.is_null()) {
         let entry = member(name, &layout::text(entry, Some("  "), "\n"));
         for line in entry.lines() {
             text += &format!("  {mark} {line}\n");

@@ -436,22 +436,16 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
 #[test]
 fn clients_without_json_get_their_command_or_the_text() {
     let home = TempFolder::new("home-others");
-    let key = "put it into the empty FABRIC_API_KEY there.\nNext: ";
-    for (client, said, left) in [
-        ("codex", "codex mcp add fabric --env", key),
-        ("goose", "extensions:", key),
-        ("jetbrains", "\"mcpServers\": {", key),
-        (
-            "open-webui",
-            "/127.0.0.1:8000/mcp",
-            "in the place of YOUR_TOKEN",
-        ),
-        (
-            "librechat",
-            "${FABRIC_MCP_AUTH",
-            "Next: with fabric-mcp --transport http running",
-        ),
+    for (client, said) in [
+        ("codex", "codex mcp add fabric --env"),
+        ("goose", "extensions:"),
+        ("jetbrains", "\"mcpServers\": {"),
+        ("open-webui", "URL: http://127.0.0.1:8000/mcp"),
     ] {
+        let left = match client {
+            "open-webui" => "First: put the server's token in the place of YOUR_TOKEN",
+            _ => "put it into the empty FABRIC_API_KEY there.\nNext: ",
+        };
         let finished = home.install(client);
         finished
             .expect_code(0)
@@ -460,7 +454,7 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout("does not edit");
         // A client that only connects has no say in that.
         let found = finished.stdout.contains("Runs are kept");
-        assert_eq!(found, left == key, "{finished:?}");
+        assert_eq!(found, client != "open-webui", "{finished:?}");
         home.run(&format!("--uninstall {client}"))
             .expect_code(0)
             .expect_stdout("\"fabric\" there yourself");
@@ -469,37 +463,28 @@ fn clients_without_json_get_their_command_or_the_text() {
     let program = Program::new(["--install", "codex"]).env("FABRIC_API_KEY", "k");
     let part = "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY";
     let start = "start it with `codex` from a shell where FABRIC_API_KEY is set: ";
-    program
-        .run(DEADLINE)
-        .expect_stdout(part)
-        .expect_stdout(start);
-    let patterns = home.path("p").display().to_string();
-    let served = format!("--port 9000 --patterns-dir {patterns}");
+    let said = program.run(DEADLINE);
+    said.expect_stdout(part).expect_stdout(start);
+    let served = format!("--port 9000 --patterns-dir {}", home.text());
     home.run(&format!("{served} --install open-webui"))
         .expect_stdout(&format!("fabric-mcp --transport http {served} running"));
 }
 
 #[test]
 fn an_entry_with_a_token_of_one_s_own_is_removed_if_it_was_added_here() {
-    let home = TempFolder::new("home-token");
-    let file = ".config/zed/settings.json";
-    let settings = "{\n  \"theme\": \"One Dark\"\n}\n";
-    for before in [None, Some(settings)] {
+    let (home, file) = (TempFolder::new("home-token"), ".config/zed/settings.json");
+    for before in [None, Some("{\n  \"theme\": \"One Dark\"\n}\n")] {
         before.map(|before| home.write(file, before));
-        let url = format!("--install zed --yes --url {URL}");
-        home.run(&url).expect_code(0);
+        home.run(&format!("--install zed --yes --url {URL}"));
         let text = home.read(file).replace("YOUR_TOKEN", "own");
         home.write(file, text.replace("\"url\"", "\"enabled\": true, \"url\""));
         home.run("--uninstall zed --yes").expect_code(0);
         let left = fs::read_to_string(home.path(file)).ok();
         assert_eq!(left.as_deref(), before);
     }
-    for foreign in ["https://o/mcp", URL] {
-        let entry = format!("{{\"url\": \"{foreign}\", \"headers\": {{}}}}");
-        let text = format!("{{\"context_servers\": {{\"fabric\": {entry}}}}}");
-        home.write(file, text);
-        home.run("--uninstall zed --yes").expect_code(1);
-    }
+    let foreign = "{\"context_servers\": {\"fabric\": {\"url\": \"https://o/mcp\"}}}";
+    home.write(file, foreign);
+    home.run("--uninstall zed --yes").expect_code(1);
 }
 
 #[test]
