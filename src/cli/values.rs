@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret};
-use crate::text::{closest, decimal, is_language, joined};
+use crate::text::{decimal, is_language, joined};
 use crate::time;
 use crate::url::{self, Authority, Host, WebUrl};
 
@@ -51,9 +51,9 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
 pub(super) fn choice<'a>(text: &str, choices: &[&'a str]) -> Result<&'a str, String> {
     let names = choices.iter().copied();
     let found = names.clone().find(|name| name.eq_ignore_ascii_case(text));
-    let near = Some(closest(text, names.clone())).filter(|near| !near.is_empty());
-    let near = joined(near.as_deref().unwrap_or(choices), "or");
-    let rest = format_args!("is not one of the choices; give {near}");
+    let within = Vec::from_iter(names.filter(|name| text.contains(name)));
+    let given = if within.is_empty() { choices } else { &within };
+    let rest = format_args!("is not one of the choices; give {}", joined(given, "or"));
     valid(found, text, rest)
 }
 
