@@ -159,11 +159,8 @@ pub(crate) fn parse(
             let launch = (flag == "install").then(|| launch::launch(client, &settings));
             let history = settings.has("history").then_some(true);
             let name = settings.one("name", values::server_name)?;
-            let serving = "fabric-mcp --transport http";
-            let with_settings = serving.to_owned() + &settings.written();
             let asked = Installation {
                 client,
-                then: client.then().replace(serving, &with_settings),
                 name: name.unwrap_or_else(|| clients::NAME.to_owned()),
                 launch: launch.transpose()?,
                 history: history.or(settings.has("no-history").then_some(false)),
@@ -254,11 +251,7 @@ fn client(flag: &str, name: &str) -> Result<&'static McpClient, String> {
 
 /// Why a word that names nothing is refused.
 fn unknown(flag: &str, word: &str, what: &str, names: Vec<&str>) -> String {
-    let is_client = word == "chatgpt" || word == "install" || clients::named(word).is_some();
-    let hint = match is_client {
-        true => "see fabric-mcp --help clients".to_owned(),
-        false => hint(word, &names, "give one of"),
-    };
+    let hint = hint(word, &names, "give one of");
     named(flag, values::wrong(word, format_args!("{what}; {hint}")))
 }
 

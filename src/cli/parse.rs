@@ -3,7 +3,6 @@
 //! In scope: which flags there are and which go together, and that a flag wins over its variable. Not in scope: what
 //! values mean (`values`), rules between settings (`resolve`).
 
-use std::env::consts::OS;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -12,7 +11,7 @@ use lexopt::Arg;
 use super::flags::{self, API_KEY, AUTH_TOKEN, COMMAND, FLAGS, Flag, OAUTH_CLIENT_SECRET};
 use super::values::{self, wrong};
 use super::{ReadFile, named};
-use crate::clients::{self, shell};
+use crate::clients;
 use crate::config::{Config, MODEL_VARIABLE, Secret};
 use crate::text::{closest, is_misspelled, joined, unusable};
 
@@ -113,12 +112,8 @@ impl<'a> FlagsAndEnv<'a> {
                 long => partners.contains(&format!("--{long}")),
             };
             if !self.given.iter().any(is_partner) {
-                let other = match flag.long {
-                    "url" => ". The address of Fabric is --fabric-url",
-                    _ => "",
-                };
                 return Err(format!(
-                    "--{} only works with {partners}; leave it out, or add what it needs{other}",
+                    "--{} only works with {partners}; leave it out, or add what it needs",
                     flag.long
                 ));
             }
@@ -140,21 +135,6 @@ impl<'a> FlagsAndEnv<'a> {
         debug_assert!(flags::by_long(long).is_some(), "{long}");
         let given = self.given.iter().filter(move |(flag, _)| flag.long == long);
         given.map(|(_, value)| value.as_str())
-    }
-
-    /// The settings of the command line as they were given, but for the transport; none of a server at a `--url`.
-    pub(super) fn written(&self) -> String {
-        let is_setting = |flag: &Flag| flag.env().is_some() && flag.long != "transport";
-        let given = self
-            .given
-            .iter()
-            .filter(|(flag, _)| is_setting(flag) && !self.has("url"));
-        let words = given.map(|(flag, value)| match flag.takes_value() {
-            true => format!(" --{} {}", flag.long, shell(value, OS)),
-            false if value == "true" => format!(" --{}", flag.long),
-            false => format!(" --{}={}", flag.long, shell(value, OS)),
-        });
-        words.collect()
     }
 
     /// Whether the command line is for a client that starts the program on stdio, so that settings for HTTP count as

@@ -49,11 +49,9 @@ fn valid<T>(meaning: Option<T>, text: &str, rest: impl Display) -> Result<T, Str
 
 /// The choice with this name, in upper or lower case.
 pub(super) fn choice<'a>(text: &str, choices: &[&'a str]) -> Result<&'a str, String> {
-    let names = choices.iter().copied();
-    let found = names.clone().find(|name| name.eq_ignore_ascii_case(text));
-    let within = Vec::from_iter(names.filter(|name| text.contains(name)));
-    let given = if within.is_empty() { choices } else { &within };
-    let rest = format_args!("is not one of the choices; give {}", joined(given, "or"));
+    let mut names = choices.iter().copied();
+    let found = names.find(|name| name.eq_ignore_ascii_case(text));
+    let rest = format_args!("is not one of the choices; give {}", joined(choices, "or"));
     valid(found, text, rest)
 }
 

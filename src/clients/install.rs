@@ -32,8 +32,6 @@ const KEPT: u64 = 30 * DAY;
 #[derive(Debug)]
 pub(crate) struct Installation {
     pub(crate) client: &'static McpClient,
-    /// What the user does then: what the client's makers say, with the settings of the server that it needs.
-    pub(crate) then: String,
     /// The name of the server in the client.
     pub(crate) name: String,
     /// What to put into the client's file: `--install`; `None` to take the server out: `--uninstall`.
@@ -91,7 +89,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let entry = made.clone().map(|made| filled_in(made, ours));
     let left = entry.as_ref().map(|entry| left_to_do(client, entry));
     let next = left.as_ref().map_or(String::new(), |left| {
-        format!("{left}Next: {}.\n", asked.then)
+        format!("{left}Next: {}.\n", client.then)
     });
     let Some(new) = document.with(entry.as_ref()).map_err(uneditable)? else {
         let what = match entry {
@@ -429,8 +427,10 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
             };
             let config = client.config(program, launch);
             let left = left_to_do(client, &entry).replace("of that file", "there");
-            let then = asked.then;
-            format!("{how} this there:\n\n{config}\n{left}Next: {then}.\n")
+            format!(
+                "{how} this there:\n\n{config}\n{left}Next: {}.\n",
+                client.then
+            )
         }
         (None, Some(command)) => format!("Run {command}, or remove \"{NAME}\" there yourself.\n"),
         (None, None) => format!("Remove \"{NAME}\" there yourself.\n"),

@@ -4,8 +4,8 @@
 //! CLIENTS ── entry (the server as this client writes it) ── jsonc (into its text) ── file (onto the disk)
 //! ```
 //!
-//! A new client is a row of [`CLIENTS`], a line of `then.txt` and its title in the README, which a test compares. Facts are
-//! from the client's documentation or source.
+//! A new client is a row of [`CLIENTS`] and its title in the README, which a test compares. Facts are from the
+//! client's documentation or source.
 
 mod entry;
 mod file;
@@ -62,6 +62,8 @@ row! {
         pub(crate) limit: u64 = 60,
         /// `limit` in words, with what differs between versions.
         pub(crate) limit_words: Text = "not known, assumed to be 60 s",
+        /// How the user makes it read its configuration again.
+        pub(crate) then: Text = "",
     }
 }
 
@@ -97,7 +99,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     client("claude-desktop", "Claude Desktop")
         .file("SETTINGS/Claude/claude_desktop_config.json")
         .urls(&[])
-        .waits(60, "60 s, newer versions 4 min"),
+        .waits(60, "60 s, newer versions 4 min")
+        .then("quit Claude Desktop and start it again"),
     client("claude-code", "Claude Code")
         .file("./.mcp.json")
         .program(Some(("type", "stdio")))
@@ -110,7 +113,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ])
         // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen to
         // cancel after 60 s, which costs more than one call too many.
-        .waits(60, "30 min of silence, its desktop app 60 s"),
+        .waits(60, "30 min of silence, its desktop app 60 s")
+        .then("start claude (in the folder of .mcp.json, if that has the entry), approve the server if it asks, and see it with /mcp"),
     client("vscode", "VS Code")
         .format(Format::Json("servers"))
         .file("SETTINGS/Code/User/mcp.json")
@@ -118,11 +122,13 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .urls(TYPED)
         .reference(Some((OF_ENV, "code .")))
         .commands(&["code --add-mcp JSON"; 2])
-        .waits(300, "5 min, newer versions never"),
+        .waits(300, "5 min, newer versions never")
+        .then("run \"MCP: List Servers\" in VS Code and start it there"),
     client("cursor", "Cursor")
         .file("HOME/.cursor/mcp.json")
         .reference(Some((OF_ENV, "cursor .")))
-        .waits(60, "60 s"),
+        .waits(60, "60 s")
+        .then("see it in Cursor's settings, under MCP"),
     client("zed", "Zed")
         .format(Format::Json("context_servers"))
         .file("XDG_CONFIG_HOME/zed/settings.json")
@@ -130,20 +136,24 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         // Versions of 2025 ask for the source; later ones ignore it.
         .program(Some(("source", "custom")))
         .urls(&[("", "url")])
-        .waits(60, "60 s, timeout in its entry"),
+        .waits(60, "60 s, timeout in its entry")
+        .then("see it in Zed's agent panel, under settings"),
     client("windsurf", "Windsurf")
         .file("HOME/.codeium/windsurf/mcp_config.json")
         .urls(&[("", "serverUrl"); 2])
-        .reference(Some((OF_ENV, "windsurf ."))),
+        .reference(Some((OF_ENV, "windsurf .")))
+        .then("press refresh in Windsurf's list of MCP servers"),
     client("cline", "Cline")
         .file("HOME/.cline/data/settings/cline_mcp_settings.json")
         .urls(&[("streamableHttp", "url"), ("sse", "url")])
         .reference(Some((OF_ENV, "code .")))
-        .waits(60, "60 s, timeout in its entry"),
+        .waits(60, "60 s, timeout in its entry")
+        .then("see it in Cline, under MCP Servers"),
     client("continue", "Continue")
         .file("HOME/.continue/mcpServers/fabric.json")
         .waits(60, "60 s")
-        .urls(TYPED),
+        .urls(TYPED)
+        .then("see it in Continue's agent mode, under tools"),
     client("codex", "Codex")
         .format(Format::Text(include_str!("codex.toml")))
         .file("CODEX_HOME/config.toml")
@@ -155,7 +165,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ])
         // Its file has the name alone.
         .reference(Some(("$NAME", "codex")))
-        .waits(60, "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry"),
+        .waits(60, "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry")
+        .then("start codex, and see it with /mcp"),
     // Since June 2026 it works only with business accounts; for others there is Antigravity.
     client("gemini-cli", "Gemini CLI")
         .file("HOME/.gemini/settings.json")
@@ -165,12 +176,14 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "gemini mcp add --scope user ENV fabric PROGRAM -- ARGS",
             "gemini mcp add --scope user --transport TRANSPORT --header HEADER fabric URL",
         ])
-        .waits(600, "10 min, timeout in its entry"),
+        .waits(600, "10 min, timeout in its entry")
+        .then("start gemini in a folder that it trusts, and see it with /mcp"),
     client("jetbrains", "JetBrains AI Assistant")
         .format(Format::Dialog(
             "mcpServers",
             "Settings, Tools, AI Assistant, MCP: Add, As JSON",
-        )),
+        ))
+        .then("press Apply in the same dialog"),
     client("goose", "Goose")
         .format(Format::Text(include_str!("goose.yaml")))
         .file("XDG_CONFIG_HOME/goose/config.yaml")
@@ -179,7 +192,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .urls(&[("", "url")])
         .reference(Some(("$NAME", "goose")))
         // Its default is 300 s; the entry made for it sets this.
-        .waits(3600, "1 h, timeout in its entry"),
+        .waits(3600, "1 h, timeout in its entry")
+        .then("start goose, and see it with goose info -v"),
     client("copilot-cli", "Copilot CLI")
         .file("COPILOT_HOME/mcp-config.json")
         .program(Some(("type", "local")))
@@ -189,7 +203,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "copilot mcp add ENV fabric -- PROGRAM ARGS",
             "copilot mcp add --transport TRANSPORT --header HEADER fabric URL",
         ])
-        .waits(30, "30 s, timeout in its entry"),
+        .waits(30, "30 s, timeout in its entry")
+        .then("start copilot, and see it with /mcp"),
     client("opencode", "OpenCode")
         .format(Format::Json("mcp"))
         .file("XDG_CONFIG_HOME/opencode/opencode.json")
@@ -198,40 +213,48 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .urls(&[("remote", "url"); 2])
         .members((None, "environment"))
         .reference(Some(("{env:NAME}", "opencode")))
-        .waits(60, "60 s of silence, timeout in its entry"),
+        .waits(60, "60 s of silence, timeout in its entry")
+        .then("see it with opencode mcp list"),
     client("zoo-code", "Zoo Code")
         .file("SETTINGS/Code/User/globalStorage/zoocodeorganization.zoo-code/settings/mcp_settings.json")
         .urls(&[("streamable-http", "url"), ("sse", "url")])
         .reference(Some((OF_ENV, "code .")))
-        .waits(60, "60 s, timeout in its entry"),
+        .waits(60, "60 s, timeout in its entry")
+        .then("see it in Zoo Code's settings, under MCP Servers"),
     client("antigravity", "Antigravity")
         // https://antigravity.google/docs/mcp: for its IDE and CLI; versions before 2.0 had antigravity in the place of config.
         .file("HOME/.gemini/config/mcp_config.json")
-        .urls(&[("", "serverUrl"); 2]),
+        .urls(&[("", "serverUrl"); 2])
+        .then("press refresh under Manage MCP Servers, or see it with /mcp in its CLI"),
     client("kiro", "Kiro")
         .file("HOME/.kiro/settings/mcp.json")
         .reference(Some((OF_SHELL, "kiro .")))
-        .waits(60, "60 s"),
+        .waits(60, "60 s")
+        .then("see it in Kiro's panel, under MCP Servers, or with /mcp in its CLI"),
     client("amp", "Amp")
         .format(Format::Json("amp.mcpServers"))
         .file("XDG_CONFIG_HOME/amp/settings.json")
-        .reference(Some((OF_SHELL, "amp"))),
+        .reference(Some((OF_SHELL, "amp")))
+        .then("see it with amp mcp doctor"),
     client("lm-studio", "LM Studio")
         .format(Format::Dialog(
             "mcpServers",
             "Right-hand sidebar, Program: Install, Edit mcp.json",
         ))
         .waits(60, "60 s")
-        .urls(&[("", "url")]),
+        .urls(&[("", "url")])
+        .then("save it, and see it in the same sidebar"),
     client("warp", "Warp")
-        .file("HOME/.warp/.mcp.json"),
+        .file("HOME/.warp/.mcp.json")
+        .then("see it in Warp's settings, under Agents, MCP servers"),
     client("open-webui", "Open WebUI")
         .format(Format::Steps(
             include_str!("open-webui.txt"),
             "Admin Panel, Settings, External Tools, +",
         ))
         .waits(60, "60 s")
-        .urls(&[("", "url")]),
+        .urls(&[("", "url")])
+        .then("with fabric-mcp --transport http and the same flags running, save it, and switch it on among a chat's tools"),
     client("librechat", "LibreChat")
         .format(Format::Steps(
             include_str!("librechat.yaml"),
@@ -240,7 +263,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .urls(&[("", "url")])
         .reference(Some((OF_SHELL, "")))
         // Its default is 30 s; the entry made for it sets this.
-        .waits(300, "5 min, timeout in its entry"),
+        .waits(300, "5 min, timeout in its entry")
+        .then("with fabric-mcp --transport http and the same flags running, put its token, if it asks for one, into LibreChat's .env, restart LibreChat, and choose fabric among a chat's MCP servers"),
 ];
 
 const fn client(name: Text, title: Text) -> McpClient {
@@ -326,13 +350,6 @@ impl McpClient {
     /// Whether it starts no program, but connects to a server over HTTP.
     pub(crate) fn only_connects(&self) -> bool {
         matches!(self.format, Format::Steps(..))
-    }
-
-    /// How the user makes it read its configuration again.
-    pub(crate) fn then(&self) -> &'static str {
-        let mut lines = include_str!("then.txt").lines();
-        let line = lines.find_map(|line| line.strip_prefix(self.name)?.strip_prefix(": "));
-        line.unwrap_or_default()
     }
 
     /// The file it reads its servers from on this `system` (see [`std::env::consts::OS`]), for this user or in the current
@@ -448,8 +465,7 @@ mod tests {
 
     #[test]
     fn the_readme_names_every_client() {
-        let missing = CLIENTS.iter();
-        let missing = missing.filter(|one| !README.contains(one.title) || one.then().is_empty());
-        assert_eq!(missing.map(|client| client.title).next(), None);
+        let missing = CLIENTS.iter().find(|one| !README.contains(one.title));
+        assert_eq!(missing.map(|client| client.title), None, "not in README.md");
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn generate(
             client.config(&program()?, &launch)
         }
         ("client-command", _, Some((client, launch))) => {
-            let (title, name, then) = (client.title, client.name, client.then());
+            let (title, name, then) = (client.title, client.name, client.then);
             hint = format!("run this, and then: {then}");
             let other = format!("fabric-mcp --install {name} or --generate client-config {name}");
             let none = |why| refused(format!("{title} {why}; use {other}"));

@@ -32,7 +32,6 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
     set the variable FABRIC_API_KEY instead
 --host http://joe:hunter2@x => --host: "…@x" is not an address or name;
     give one alone, such as 127.0.0.1, and the port by --port
---transport streamable-http => --transport: "streamable-http" is not one of the choices; give http
 --transport streamable => --transport: "streamable" is not one of the choices; give stdio, http or sse
 --port 65536 => --port: "65536" is not a number from 0 to 65535; give one
 --port +1 => --port: "+1" is not a number from 0 to 65535; give one
@@ -86,14 +85,13 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --generate client-config zeb => --generate client-config: "zeb" is not a known client;
     did you mean zed?
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
---install chatgpt => --install: "chatgpt" is not a known client; see fabric-mcp --help clients
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
 --install zed --history --no-history => --history and --no-history are opposites; give one of them
 --yes => --yes only works with --install and --uninstall; leave it out, or add what it needs
 --generate skill x --all => --all only works with --generate skills; leave it out, or add what it needs
 --url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
-    leave it out, or add what it needs. The address of Fabric is --fabric-url
+    leave it out, or add what it needs
 --install zed --url https://x => --url: the URL has no path;
     add that of the endpoint, as in https://x/mcp
 --install zed --url mcp.example.com/mcp => --url: the URL has no scheme;
@@ -111,7 +109,6 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --connect https://x/mcp --install zed => --install cannot be used with --connect, which only passes messages on to a server;
     leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
---help cursor => --help: "cursor" is not a topic; see fabric-mcp --help clients
 --help x => --help: "x" is not a topic; give one of clients, call, tools, streaming, results, errors,
     prompts, problems, fabric, patterns, runs, keeping, network, access, oauth, proxy, service, security, limits, logs, metrics, usage
 "#;

@@ -63,7 +63,7 @@ pub(super) fn text(config: &Config, head: &Head, is_ready: bool) -> String {
     let rows = CLIENTS.iter().filter_map(|client| {
         let launch = client.reaching(url.clone(), is_sse, needs == token)?;
         let [what, entry] = client.by_hand(system.unwrap_or("linux"), &launch);
-        let names = [("@TITLE@", client.title), ("@THEN@", client.then())];
+        let names = [("@TITLE@", client.title), ("@THEN@", client.then)];
         let texts = [("@WHAT@", &*what), ("@ENTRY@", &entry)];
         Some(filled(&filled(row, &names), &texts))
     });
