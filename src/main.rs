@@ -252,7 +252,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             let _ = made.iter().try_for_each(std::fs::remove_dir);
             opened?;
             config.kept.state_dir = None;
-            config.warnings.extend(config.kept.memory_only.take());
+            let told = config.kept.memory_only.take();
+            config.warnings.extend(told.map(|told| told + "."));
             if !config.patterns_dirs.is_empty() {
                 // The log says which patterns are left out.
                 logging::start(config.log_level, config.log_json);

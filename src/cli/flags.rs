@@ -243,7 +243,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         "With --install, --generate client-config and --generate client-command: for a server over \
          http, or --transport sse, at this URL",
     ),
-    flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask"),
+    flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask; runs are kept, unless --no-history is given"),
     flag(COMMAND, "name", "NAME", "")
         .help("With --install and --uninstall: the name of the server there, instead of fabric"),
     flag(COMMAND, "history", "", "").help(

@@ -129,8 +129,12 @@ pub(super) fn program(text: &str) -> Result<Option<PathBuf>, String> {
         true => std::path::absolute(text).ok(),
         false => Some(text.into()).filter(|_| !text.is_empty()),
     };
-    let given = |_| valid(path.map(Some), text, "is not a program; give its path");
-    switch(text).map_or_else(given, |on| Ok(on.then(PathBuf::new)))
+    match switch(text) {
+        // Words that people write for a switch.
+        Err(why) if ["on", "off", "y", "n"].contains(&&*text.to_ascii_lowercase()) => Err(why),
+        Err(_) => valid(path.map(Some), text, "is not a program; give its path"),
+        Ok(on) => Ok(on.then(PathBuf::new)),
+    }
 }
 
 /// An address or name to listen on, without brackets.

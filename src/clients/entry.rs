@@ -132,7 +132,7 @@ impl McpClient {
         let template = template.ok_or("has no command that adds a server like this")?;
         if let Launch::Program { env, .. } = launch
             && let Some(name) = forwarded(env).first()
-            && self.reference.is_none()
+            && matches!(self.format, Format::Text(_))
         {
             return Err(format!(
                 "has a command that adds servers, but the command cannot pass on {name}"

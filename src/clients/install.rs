@@ -5,7 +5,7 @@
 
 use std::env::consts::OS;
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::slice::from_ref;
 use std::time::{Duration, Instant};
@@ -23,8 +23,10 @@ use super::{Format, Launch, McpClient, NAME, OWN, PROGRAM, TOKEN_PLACEHOLDER, lo
 
 /// How long a check of the entry may take.
 const CHECK: Duration = Duration::from_secs(2);
-/// How long an entry keeps runs, in days.
-const KEPT: u64 = 30;
+/// A day, in seconds.
+const DAY: u64 = 24 * 3600;
+/// How long an entry keeps runs.
+const KEPT: u64 = 30 * DAY;
 
 /// What is asked for.
 #[derive(Debug)]
@@ -65,7 +67,22 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let made = asked.launch.as_ref();
     let made = made.map(|launch| client.entry(program, launch));
     let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
-    let ours = own.filter(|own| is_ours(own));
+    // Whether adding an entry to this text without one makes what is there now, whatever that entry holds.
+    let any = Some(&Value::Null);
+    let now = document.with(any);
+    let is_now = |old: String| now == Ok(Some(old));
+    let is_before = |old: &str| {
+        let old = document.like(old).ok().filter(|old| old.own.is_none());
+        old.and_then(|old| old.with(any).ok()?).is_some_and(is_now)
+    };
+    let backups = found.backups();
+    // One that only has a URL and somebody's token shows by this that it was added here.
+    let is_added = |own: &Value| {
+        let kept = backups.iter().any(|(_, old)| is_before(old));
+        let at = authority(own).filter(|_| made.is_none() && started(own).is_none());
+        at.is_some_and(|at| kept || at.host.is_loopback() && is_before(""))
+    };
+    let ours = own.filter(|own| is_ours(own) || is_added(own));
     let mut told = why + &asked.keep_runs(ours)?;
     let launch = asked.launch.as_ref();
     let made = launch.map(|launch| client.entry(program, launch));
@@ -82,13 +99,32 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
         say(&format!("{shown_path} has {what}: nothing to do.\n{next}"))?;
         return Ok(true);
     };
-    let [before, after] = [own, entry.as_ref()].map(|entry| masked(entry, made.as_ref()));
-    told += &change(client, &path, &found, &name, [&before, &after]);
-    let backups = found.backups();
-    let new = match &entry {
-        Some(_) => Some(&*new),
-        None => without(&document, &found, &backups, &new, &is_ours),
+    let made = made.unwrap_or_default();
+    let shown = [own, entry.as_ref()].map(|entry| {
+        let mut shown = entry.cloned().unwrap_or_default();
+        mask("", &mut shown, &made);
+        shown
+    });
+    told += &change(client, &path, &found, &name, &shown);
+    let [mut gone, kept] = shown.each_ref().map(flags);
+    gone.retain(|flag| !kept.contains(flag));
+    if ours.is_some() && entry.is_some() && !gone.is_empty() {
+        let gone = gone.join(" ");
+        told += &format!(
+            "The entry no longer has: {gone}. To keep them, give them to --install again.\n"
+        );
+    }
+    let is_older = |old: &str| {
+        let own = document.like(old).ok().and_then(|old| old.own);
+        !own.is_some_and(|own| is_ours(&own))
     };
+    // Without our entry it becomes what it was before, if nothing else has changed. It goes if it has nothing else, was not
+    // there before ours, and no link leads to it.
+    let mut olds = backups.iter().map(|(_, text)| text.as_str());
+    let is_kept = entry.is_some() || found.is_link;
+    let stays = is_kept || !is_before("") || olds.clone().any(is_older);
+    let old = olds.find(|old| entry.is_none() && is_before(old));
+    let new = old.or_else(|| stays.then_some(&*new));
     if new.is_none() {
         told += "  the file is removed: it has nothing else\n";
     }
@@ -110,11 +146,12 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     if asks && !agreed()? {
         return Ok(false);
     }
+    let is_update = own.is_some() && entry.is_some();
     // What is not shown is secret.
-    let backup = found.replace(new, entry != after).map_err(about)?;
+    let has_secrets = entry.is_some_and(|entry| entry != shown[1]);
+    let backup = found.replace(new, has_secrets).map_err(about)?;
     // The new backup has everything that these have, except somebody else's entry. What was there before our entry stays
     // until that is removed.
-    let is_update = own.is_some() && entry.is_some();
     let is_same = |(_, old): &&(_, String)| {
         let old = document.like(old).ok();
         let old = old.filter(|old| old.rest == document.rest);
@@ -132,31 +169,6 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let done = new.map_or("Removed", |_| "Written");
     say(&format!("{done}: {shown_path}\n{backup}{next}"))?;
     Ok(true)
-}
-
-/// What a file becomes without our entry: what it was before, if nothing else has changed, else `new`. `None` removes it,
-/// if it has nothing else, was not there before ours, and no link leads to it.
-fn without<'a>(
-    document: &Document<'_>,
-    found: &ClientFile,
-    backups: &'a [(PathBuf, String)],
-    new: &'a str,
-    is_ours: &dyn Fn(&Value) -> bool,
-) -> Option<&'a str> {
-    // Whether adding the entry to a text without it makes what is there now.
-    let is_before = |old: &str| {
-        let old = document.like(old).ok().filter(|old| old.own.is_none());
-        let now = old.and_then(|old| old.with(document.own.as_ref()).ok());
-        now.is_some_and(|now| now == found.text)
-    };
-    let mut olds = backups.iter().map(|(_, text)| text.as_str());
-    let is_older = |old: &str| {
-        let own = document.like(old).ok().and_then(|old| old.own);
-        !own.is_some_and(|own| is_ours(&own))
-    };
-    let stays = found.is_link || !is_before("") || olds.clone().any(is_older);
-    let old = olds.find(|old| is_before(old));
-    old.or_else(|| stays.then_some(new))
 }
 
 impl Installation {
@@ -190,11 +202,10 @@ impl Installation {
         let Some(folder) = value(STATE_DIR).or_else(shared_folder) else {
             return Ok(String::new());
         };
-        let usual = (KEPT * 24 * 3600).to_string();
-        let seconds = value(KEEP_RUNS).unwrap_or(usual.clone());
-        let time = match seconds == usual {
-            true => format!("{KEPT} days"),
-            false => format!("{seconds} s"),
+        let seconds = value(KEEP_RUNS).unwrap_or(KEPT.to_string());
+        let time = match seconds.parse::<u64>() {
+            Ok(time) if time.is_multiple_of(DAY) => counted(time / DAY, "day"),
+            _ => format!("{seconds} s"),
         };
         let question = format!(
             "Keep runs for {time}, so that you can find them again? Patterns, models and \
@@ -240,6 +251,14 @@ fn words(entry: &Value) -> Vec<String> {
     let lists = [&entry["args"], &entry["command"]].map(Value::as_array);
     let words = lists.into_iter().flatten().flatten();
     words.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The flags of an entry, each with what follows it.
+fn flags(entry: &Value) -> Vec<String> {
+    let words = words(entry);
+    let flags = words.chunk_by(|_, next| !next.starts_with("--"));
+    let flags = flags.map(|flag| flag.join(" "));
+    flags.filter(|flag| flag.starts_with("--")).collect()
 }
 
 /// Whether one of these flags is among the words.
@@ -407,7 +426,11 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
                 Err(why) => format!("It {why}. Add"),
             };
             let config = client.config(program, launch);
-            format!("{how} this there:\n\n{config}\nNext: {}.\n", client.then)
+            let left = left_to_do(client, &entry).replace("of that file", "there");
+            format!(
+                "{how} this there:\n\n{config}\n{left}Next: {}.\n",
+                client.then
+            )
         }
         (None, Some(command)) => format!("Run {command}, or remove \"{NAME}\" there yourself.\n"),
         (None, None) => format!("Remove \"{NAME}\" there yourself.\n"),
@@ -469,33 +492,60 @@ fn variable(reference: &str) -> &str {
 
 /// What an entry calls its URL.
 const URLS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
-/// Where an entry has variables and headers.
-const GROUPS: [&str; 3] = ["env", "environment", "headers"];
 
-/// All that are text, a token without its scheme.
+/// All variables and headers of an entry that are text, a token without its scheme.
 fn values(entry: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let groups = GROUPS.iter().filter_map(|group| entry[*group].as_object());
+    let groups = ["env", "environment", "headers"].into_iter();
+    let groups = groups.filter_map(|group| entry[group].as_object());
     let texts = groups
         .flatten()
         .filter_map(|(name, value)| Some((&**name, value.as_str()?)));
     texts.map(|(name, value)| (name, value.trim_start_matches("Bearer ")))
 }
 
-/// The entry with what may be secret hidden: not what is `made` here.
-fn masked(entry: Option<&Value>, made: Option<&Value>) -> Option<Value> {
-    let mut shown = entry?.clone();
-    for group in GROUPS {
-        let values = shown.get_mut(group).and_then(Value::as_object_mut);
-        for (name, value) in values.into_iter().flatten() {
-            let same = made.and_then(|made| made.get(group)?.get(name)) == Some(value);
-            let is_public = is_written(name) && ![API_KEY, AUTH_TOKEN].contains(&&**name);
-            let has_password = value.as_str().is_none_or(|text| text.contains('@'));
-            if !same && !is_place(value) && (!is_public || has_password) {
-                *value = "…".into();
+/// Hides what may be secret in a part of an entry, but for what is `made` here: a text that has the `name` of a secret, is in
+/// such a part or holds a password, and of other texts what follows a name, a space or the path of a URL.
+fn mask(name: &str, part: &mut Value, made: &Value) {
+    match part {
+        part if part == made || is_place(part) => {}
+        Value::Object(members) => {
+            for (inner, value) in members {
+                let is_hidden = is_secret(name) && !is_written(inner);
+                let name = if is_hidden { name } else { inner };
+                mask(name, value, &made[inner]);
             }
         }
+        Value::Array(words) => {
+            let mut before = String::new();
+            for word in words {
+                let name = format!("{name} {before}");
+                before = word.as_str().unwrap_or_default().to_owned();
+                if made.as_array().is_none_or(|made| !made.contains(word)) {
+                    mask(&name, word, &Value::Null);
+                }
+            }
+        }
+        Value::String(text) => {
+            let is_flag = text.starts_with("--");
+            let user = text.rsplit_once('@').map_or("", |(user, _)| user);
+            let is_hidden = user.contains(':') || !is_flag && is_secret(name);
+            let is_end = |c| " ?#".contains(c) || c == '=' && (!is_flag || is_secret(text));
+            let end = text.find(is_end).map_or(text.len(), |at| at + 1);
+            let end = if is_hidden { 0 } else { end };
+            if end < text.len() {
+                text.replace_range(end.., "…");
+            }
+        }
+        Value::Number(_) if is_secret(name) => *part = "…".into(),
+        _ => {}
     }
-    Some(shown)
+}
+
+/// Whether a name is one of a secret, or of what has secrets in it.
+fn is_secret(name: &str) -> bool {
+    const PARTS: &str = "key token secret pass auth cred cookie bearer header env";
+    let name = name.to_ascii_lowercase();
+    PARTS.split(' ').any(|part| name.contains(part))
 }
 
 /// The change from one entry to another, as it is shown.
@@ -504,7 +554,7 @@ fn change(
     path: &Path,
     found: &ClientFile,
     name: &str,
-    [before, after]: [&Option<Value>; 2],
+    [before, after]: &[Value; 2],
 ) -> String {
     let title = client.title;
     let mut text = format!("{} ({title})\n", path.display());
@@ -519,8 +569,8 @@ fn change(
     } else if found.text.is_none() {
         text += "  will be created\n";
     }
-    for (mark, entry) in [('-', before), ('+', after)] {
-        let Some(entry) = entry else { continue };
+    let lines = [('-', before), ('+', after)].into_iter();
+    for (mark, entry) in lines.filter(|(_, entry)| !entry.is_null()) {
         let entry = member(name, &layout::text(entry, Some("  "), "\n"));
         for line in entry.lines() {
             text += &format!("  {mark} {line}\n");
@@ -555,9 +605,11 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
             (AUTH_TOKEN, "") => {
                 format!("First: put the server's token into the empty {name} of that file.\n")
             }
-            _ if refers && [API_KEY, AUTH_TOKEN].contains(&variable) => format!(
-                "First: quit {title}, and start it with `{start}` from a shell where {variable} is set: the file only refers to it.\n"
-            ),
+            _ if refers && !start.is_empty() && [API_KEY, AUTH_TOKEN].contains(&variable) => {
+                format!(
+                    "First: quit {title}, and start it with `{start}` from a shell where {variable} is set: the file only refers to it.\n"
+                )
+            }
             _ if is_placeholder(value) && !refers && !asks => format!(
                 "First: put the value itself in the place of {value} at {name}: {title} does not fill that in.\n"
             ),
@@ -624,12 +676,19 @@ mod tests {
 
     #[test]
     fn old_secrets_are_not_shown() {
-        let before = json!({"command": "f", "env": {"KEY": "hunter2", "URL": "http://a", "EMPTY": "", "NUMBER": 7}, "headers": {"A": "b"}});
-        let after = json!({"command": "g", "env": {"URL": "http://a"}});
-        let expected = Some(
-            json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": "", "NUMBER": "…"}, "headers": {"A": "…"}}),
-        );
-        assert_eq!(masked(Some(&before), Some(&after)), expected);
+        let after = json!({"command": "g", "env": {"URL": "http://a"}, "args": ["a=b"]});
+        for row in r#"{"command": "f", "env": {"KEY": "SEC", "URL": "http://a", "EMPTY": "", "NUMBER": 7}}|{"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": "", "NUMBER": "…"}}
+            {"env": {"FABRIC_BASE_URL": "http://h:1/x", "FABRIC_API_KEY": "SEC"}, "headers": {"A": "SEC"}}|{"env": {"FABRIC_BASE_URL": "http://h:1/x", "FABRIC_API_KEY": "…"}, "headers": {"A": "…"}}
+            {"args": ["--header", "X: SEC", "--api-key", "SEC", "--api-key=SEC=", "-e", "A=SEC", "a=b"]}|{"args": ["--header", "…", "--api-key", "…", "--api-key=…", "…", "A=…", "a=b"]}
+            {"command": ["npx", "-y", "@x/y@1", "--read-only", "--deny-pattern=ai", "-H", "A: SEC"]}|{"command": ["npx", "-y", "@x/y@1", "--read-only", "--deny-pattern=ai", "-H", "A: …"]}
+            {"url": "https://u:SEC@x/mcp?api_key=SEC", "serverUrl": "https://x/mcp?k=SEC@"}|{"url": "…", "serverUrl": "…"}
+            {"url": "https://x/mcp?k=SEC", "apiKey": "SEC", "oauth": {"clientSecret": "SEC", "id": 7}}|{"url": "https://x/mcp?…", "apiKey": "…", "oauth": {"clientSecret": "…", "id": "…"}}
+            {"disabled": true, "timeout": 60, "autoApprove": ["a"]}|{"disabled": true, "timeout": 60, "autoApprove": ["a"]}"#.lines() {
+            let (before, shown) = row.split_once('|').unwrap();
+            let [mut before, shown]: [Value; 2] = [before, shown].map(|text| serde_json::from_str(text).unwrap());
+            mask("", &mut before, &after);
+            assert_eq!(before, shown);
+        }
     }
 
     #[test]

@@ -51,7 +51,8 @@ row! {
         /// `type` (or "") and the name of the URL in an entry for Streamable HTTP, and in one for HTTP+SSE. One if the client
         /// does not speak the latter, none if it only starts programs.
         pub(crate) urls: &'static [(Text, Text)] = &[("", "url"); 2],
-        /// A reference to the variable NAME, and the command that starts the client from a shell whose variables it then finds.
+        /// A reference to the variable NAME, and the command that starts the client from a shell whose variables it then finds; ""
+        /// if [`McpClient::then`] says where it finds them.
         reference: Option<(Text, Text)> = None,
         /// The commands that add a program, add a URL and remove the server, as far as there are such: words, and the holes
         /// that [`McpClient::command`] fills.
@@ -162,6 +163,8 @@ pub(crate) const CLIENTS: &[McpClient] = &[
             "codex mcp add fabric --url URL --bearer-token-env-var FABRIC_MCP_AUTH_TOKEN",
             "codex mcp remove fabric",
         ])
+        // Its file has the name alone.
+        .reference(Some(("$NAME", "codex")))
         .waits(60, "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry")
         .then("start codex, and see it with /mcp"),
     // Since June 2026 it works only with business accounts; for others there is Antigravity.
@@ -251,17 +254,17 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ))
         .waits(60, "60 s")
         .urls(&[("", "url")])
-        .then("with fabric-mcp --transport http running, save it, and switch it on among a chat's tools"),
+        .then("with fabric-mcp --transport http and the same flags running, save it, and switch it on among a chat's tools"),
     client("librechat", "LibreChat")
         .format(Format::Steps(
             include_str!("librechat.yaml"),
             "librechat.yaml",
         ))
         .urls(&[("", "url")])
-        .reference(Some((OF_SHELL, "docker compose up -d")))
+        .reference(Some((OF_SHELL, "")))
         // Its default is 30 s; the entry made for it sets this.
         .waits(300, "5 min, timeout in its entry")
-        .then("with fabric-mcp --transport http running, put its token, if it asks for one, into LibreChat's .env, restart LibreChat, and choose fabric among a chat's MCP servers"),
+        .then("with fabric-mcp --transport http and the same flags running, put its token, if it asks for one, into LibreChat's .env, restart LibreChat, and choose fabric among a chat's MCP servers"),
 ];
 
 const fn client(name: Text, title: Text) -> McpClient {

@@ -234,7 +234,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     fs::remove_file(home.path(file)).unwrap();
     let told = install("--yes --keep-runs 7776000");
     told.expect_stdout(&format!(
-        "Runs are kept for 7776000 s in {}",
+        "Runs are kept for 90 days in {}",
         folder.display()
     ));
     // A folder of one's own stays, in either spelling, and so does its time.
@@ -442,10 +442,15 @@ fn clients_without_json_get_their_command_or_the_text() {
         ("jetbrains", "\"mcpServers\": {"),
         ("open-webui", "URL: http://127.0.0.1:8000/mcp"),
     ] {
+        let left = match client {
+            "open-webui" => "First: put the server's token in the place of YOUR_TOKEN",
+            _ => "put it into the empty FABRIC_API_KEY there.\nNext: ",
+        };
         let finished = home.install(client);
         finished
             .expect_code(0)
             .expect_stdout(said)
+            .expect_stdout(left)
             .expect_stdout("does not edit");
         // A client that only connects has no say in that.
         let found = finished.stdout.contains("Runs are kept");
@@ -457,7 +462,26 @@ fn clients_without_json_get_their_command_or_the_text() {
     assert_eq!(home.names("."), Vec::<String>::new());
     let program = Program::new(["--install", "codex"]).env("FABRIC_API_KEY", "k");
     let part = "has a command that adds servers, but the command cannot pass on FABRIC_API_KEY";
-    program.run(DEADLINE).expect_stdout(part);
+    let start = "start it with `codex` from a shell where FABRIC_API_KEY is set: ";
+    let said = program.run(DEADLINE);
+    said.expect_stdout(part).expect_stdout(start);
+}
+
+#[test]
+fn an_entry_with_a_token_of_one_s_own_is_removed_if_it_was_added_here() {
+    let (home, file) = (TempFolder::new("home-token"), ".config/zed/settings.json");
+    for before in [None, Some("{\n  \"theme\": \"One Dark\"\n}\n")] {
+        before.map(|before| home.write(file, before));
+        home.run(&format!("--install zed --yes --url {URL}"));
+        let text = home.read(file).replace("YOUR_TOKEN", "own");
+        home.write(file, text.replace("\"url\"", "\"enabled\": true, \"url\""));
+        home.run("--uninstall zed --yes").expect_code(0);
+        let left = fs::read_to_string(home.path(file)).ok();
+        assert_eq!(left.as_deref(), before);
+    }
+    let foreign = "{\"context_servers\": {\"fabric\": {\"url\": \"https://o/mcp\"}}}";
+    home.write(file, foreign);
+    home.run("--uninstall zed --yes").expect_code(1);
 }
 
 #[test]
@@ -566,7 +590,8 @@ fn where_callers_sign_in_no_token_is_shown() {
 #[test]
 fn what_the_user_added_to_the_entry_stays() {
     let home = TempFolder::new("home-added");
-    home.install("cursor").expect_code(0);
+    let flags = "--read-only --deny-pattern ai --install cursor";
+    home.run(&format!("{flags} --yes")).expect_code(0);
     let added = "\"fabric\": {\n      \"disabled\": true,\n      \"autoApprove\": [\"a\", 1],";
     let text = home.read(".cursor/mcp.json");
     let text = text.replace("\"fabric\": {", added);
@@ -574,10 +599,11 @@ fn what_the_user_added_to_the_entry_stays() {
     let with_variable = text.replace("\"env\": {", variables);
     assert_ne!(text, with_variable);
     home.write(".cursor/mcp.json", &with_variable);
-    let finished = home.run("--install cursor");
+    let finished = home.run(flags);
     finished.expect_code(0).expect_stdout("nothing to do");
-    home.run(&format!("--install cursor --yes --url {URL}"))
-        .expect_code(0);
+    let finished = home.run(&format!("--install cursor --yes --url {URL}"));
+    let lost = "The entry no longer has: --deny-pattern ai --read-only. To keep them, ";
+    finished.expect_code(0).expect_stdout(lost);
     let file: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
     let mut entry = file["mcpServers"]["fabric"].clone();
     entry["headers"].take();
