@@ -129,11 +129,12 @@ impl Responder {
     }
 
     /// Whether the client has disconnected, a write failed, or the response is over. Takes about 2 µs and never blocks. A
-    /// client that has already sent its next request counts as connected.
+    /// client that has already sent its next request counts as connected, unless the connection closes after this one.
     pub(crate) fn is_gone(&mut self) -> bool {
         if self.state != ResponderState::Over
             && (self.slot.phase() != ConnectionPhase::Response
-                || (!self.has_unread && socket::gone(&self.slot.socket)))
+                || ((self.close || !self.has_unread)
+                    && socket::gone(&self.slot.socket, self.close)))
         {
             self.abort();
         }

@@ -187,13 +187,18 @@ impl Slot {
     }
 }
 
-/// Whether the peer has disconnected, by a non-blocking peek. No other thread may use the socket at the same time,
-/// because the mode applies to the whole socket.
-pub(super) fn gone(socket: &TcpStream) -> bool {
-    let peeked = socket
+/// Whether the peer has disconnected, without blocking: by a peek, or if nobody will read what the peer sends, by reading
+/// it away, since the end is behind it. No other thread may use the socket at the same time, because the mode applies to
+/// the whole socket.
+pub(super) fn gone(mut socket: &TcpStream, reads_away: bool) -> bool {
+    let mut bytes = [0; 4 << 10];
+    let heard = socket
         .set_nonblocking(true)
-        .and_then(|()| socket.peek(&mut [0]));
-    let there = match peeked {
+        .and_then(|()| match reads_away {
+            true => socket.read(&mut bytes),
+            false => socket.peek(&mut bytes),
+        });
+    let there = match heard {
         Ok(count) => count > 0,
         Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
     };

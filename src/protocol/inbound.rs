@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use super::jsonrpc::{self, Id, Invalid, Message, RequestMessage};
 use super::meta::{Meta, VERSION};
-use super::node::Node;
 
 /// The error for a request whose id is in use.
 const ID_IN_USE: &str =
@@ -71,16 +70,6 @@ impl<'a> Inbound<'a> {
         !self.is_batch && self.messages.iter().any(Result::is_err)
     }
 
-    /// The ids of all messages that need an answer; `null` for one without a readable id.
-    pub(crate) fn ids(&self) -> Vec<Id> {
-        let ids = self.messages.iter().filter_map(|message| match message {
-            Ok(Message::Request(request)) => Some(&request.id),
-            Ok(_) => None,
-            Err((id, ..)) => Some(id.as_ref().unwrap_or(&Id::Null)),
-        });
-        ids.cloned().collect()
-    }
-
     /// The ids that its responses answer; `null` for a response without an id.
     pub(crate) fn answered(&self) -> Vec<&Id> {
         let answered = self.messages.iter().filter_map(|message| match message {
@@ -88,6 +77,15 @@ impl<'a> Inbound<'a> {
             _ => None,
         });
         answered.collect()
+    }
+}
+
+/// The id of a message that needs an answer; `null` if it is not readable.
+pub(crate) fn id_to_answer<'m>(message: &'m Result<Message<'_>, Invalid>) -> Option<&'m Id> {
+    match message {
+        Ok(Message::Request(request)) => Some(&request.id),
+        Ok(_) => None,
+        Err((id, ..)) => Some(id.as_ref().unwrap_or(&Id::Null)),
     }
 }
 
@@ -99,9 +97,11 @@ pub(crate) fn is_modern(request: &RequestMessage<'_>, modern_header: bool) -> bo
 }
 
 /// The id in a `notifications/cancelled`. Anything else or malformed is ignored, as the specification asks.
-pub(crate) fn cancelled(method: &str, params: Option<&Node<'_>>) -> Option<Id> {
-    if method != "notifications/cancelled" {
-        return None;
+pub(crate) fn cancelled(message: &Result<Message<'_>, Invalid>) -> Option<Id> {
+    match message {
+        Ok(Message::Notification { method, params }) if method == "notifications/cancelled" => {
+            Id::read(params.as_ref()?.get("requestId")?)
+        }
+        _ => None,
     }
-    Id::read(params?.get("requestId")?)
 }

@@ -168,10 +168,6 @@ impl Receiver<'_, '_> {
     fn message(&self, message: &Result<Message<'_>, Invalid>, is_batch: bool) -> Action {
         match message {
             Err((id, code, reason)) => self.refuse(Refusal::new(*code, *reason), id.as_ref()),
-            Ok(Message::Response(_)) => Action::Nothing,
-            Ok(Message::Notification { method, params }) => {
-                cancelled(method, params.as_ref()).map_or(Action::Nothing, Action::Cancel)
-            }
             Ok(Message::Request(request))
                 if is_batch && (request.method == "initialize" || is_modern(request, false)) =>
             {
@@ -183,6 +179,7 @@ impl Receiver<'_, '_> {
                 let refused = |refusal| self.refuse(refusal, Some(&request.id));
                 self.request(request).unwrap_or_else(refused)
             }
+            Ok(_) => cancelled(message).map_or(Action::Nothing, Action::Cancel),
         }
     }
 

@@ -9,7 +9,8 @@
 //!                        └─ modern cancellation ─▶ closes that response
 //! ```
 //! In scope: the session, ids that wait, cancelling, the end. Not in scope: what messages mean, beyond their era. A message
-//! is sent once: a run costs money. A batch is one request, which is answered by one array.
+//! is sent once: a run costs money. A batch is one request; its answers are passed on as they come, by this program's
+//! server in one array.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, Weak};
@@ -26,8 +27,8 @@ use crate::config::{Connect, SSE_COMMENT};
 use crate::encoding::{base64, json::decode};
 use crate::fabric::{CallObserver, Cause, Error, Interruptible, Kind, Observer, cause_of, watch};
 use crate::http::JSON;
-use crate::protocol::inbound::cancelled;
-use crate::protocol::jsonrpc::{self, Message};
+use crate::protocol::inbound::{cancelled, id_to_answer};
+use crate::protocol::jsonrpc;
 use crate::protocol::{Answer, Id, Inbound, Refusal, SESSION_HEADER, VERSION_HEADER, mirrors};
 use crate::server::refuse;
 use crate::sync::lock;
@@ -95,8 +96,8 @@ pub(crate) fn check(settings: &Connect) -> Result<String, String> {
         headers: Headers::new(),
         limit: Some(OPENING),
     });
-    let mut opened = relay.exchange(&request, INITIALIZE).map(drop);
-    if opened.is_ok() && lock(&relay.session).is_empty() {
+    let mut opened = relay.exchange(&request, INITIALIZE);
+    if opened.is_ok() && lock(&relay.sessions).is_empty() {
         opened = Err(relay.refused(200, false, false, ""));
     }
     relay.leave();
@@ -113,8 +114,9 @@ pub(crate) struct Relay {
     /// Opens a connection for each message: an idle one may be closing, and a request that is lost in it must not be
     /// sent again.
     agent: Agent,
-    /// The headers of every message in the session; without one, none.
-    session: Mutex<Headers>,
+    /// The headers of every message in the session; without one, none. Before it are those in which calls go on that
+    /// began before it.
+    sessions: Mutex<Vec<Headers>>,
     /// Hands out places and [`MAX_HELD`].
     accounts: Accounts,
     client: Arc<dyn Peer>,
@@ -125,7 +127,7 @@ pub(crate) struct Relay {
 struct RelayedRequest {
     /// What it takes one of while it lasts.
     needs: Resource,
-    /// The id of each part that needs one.
+    /// The id of each part that needs one, which is cancelled as well once it has one.
     calls: Vec<(Id, Cancel)>,
     headers: Headers,
     /// Longest time for `initialize` and all of its reply; other requests have none.
@@ -133,7 +135,7 @@ struct RelayedRequest {
 }
 
 impl CallObserver for RelayedRequest {
-    /// An error once all of its parts are cancelled. Then nothing more is written.
+    /// An error once all of its parts are answered or cancelled. Then nothing more is written.
     fn still_waiting(&self) -> Result<(), Error> {
         let mut calls = self.calls.iter();
         let is_wanted = calls.any(|(_, cancel)| !cancel.is_cancelled());
@@ -160,7 +162,7 @@ impl Relay {
         Ok(Arc::new_cyclic(|relay| Relay {
             settings: settings.clone(),
             agent: Agent::with_parts(config.build(), connector, Lookups::new()),
-            session: Mutex::default(),
+            sessions: Mutex::default(),
             accounts: Accounts::alone(MAX_HELD),
             client: client(relay),
             inflight: Inflight::default(),
@@ -182,10 +184,10 @@ impl Relay {
         read
     }
 
-    /// Ends the session, if there is one, so that the server stops the work of that session.
+    /// Ends the sessions, so that the server stops their work.
     pub(crate) fn leave(&self) {
-        let headers = std::mem::take(&mut *lock(&self.session));
-        if !headers.is_empty() {
+        let sessions = std::mem::take(&mut *lock(&self.sessions));
+        for headers in sessions {
             // If that fails, the server will forget it.
             let _ = self.send("DELETE", &headers, Some(LEAVING), ());
         }
@@ -195,73 +197,73 @@ impl Relay {
     pub(crate) fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
         let mut inbound = Inbound::read(&line, false);
         inbound.refuse_ids(|id| self.inflight.contains(id));
-        match &inbound.messages[..] {
-            [Err((id, code, reason))] if !inbound.is_batch => {
-                return self.answer(id.as_ref(), Refusal::new(*code, *reason));
-            }
-            [Ok(Message::Notification { method, params })] => {
-                cancelled(method, params.as_ref()).inspect(|id| self.inflight.cancel(id));
-            }
-            _ => {}
+        let single = inbound.messages.first().filter(|_| !inbound.is_batch);
+        if let Some(Err((id, code, reason))) = single {
+            return self.answer(id.as_ref(), Refusal::new(*code, *reason));
         }
-        let begin = |id: Id| (id.clone(), self.inflight.begin(&id));
+        // In their order, since a batch may cancel what it began.
+        let begin = |message: &_| {
+            cancelled(message).inspect(|id| self.inflight.cancel(id));
+            id_to_answer(message).map(|id| (id.clone(), self.inflight.begin(id)))
+        };
         let request = Arc::new(RelayedRequest {
             needs: match inbound.request() {
                 // A subscription may last as long as the client.
                 Some(one) if one.method == "subscriptions/listen" => Resource::Streams,
                 _ => Resource::CallThreads,
             },
-            calls: inbound.ids().into_iter().map(begin).collect(),
+            calls: inbound.messages.iter().filter_map(begin).collect(),
             headers: match inbound.request() {
                 _ if inbound.initialize => Headers::new(),
                 // Those that repeat parts of the request.
                 Some(request) if inbound.modern => mirrors(request)
                     .filter_map(|(name, _, value)| Some((name, base64::to_header(value?).into())))
                     .collect(),
-                _ => lock(&self.session).clone(),
+                _ => lock(&self.sessions).last().cloned().unwrap_or_default(),
             },
             limit: inbound.initialize.then_some(OPENING),
         });
         drop(inbound);
-        if request.calls.is_empty() {
+        if request.still_waiting().is_err() {
             return self.tell(&line);
         }
         let account = self.accounts.of("");
         let held = account.take(Resource::Memory, line.len()).ok();
         let held = held.zip(account.take(request.needs, 1).ok());
         if held.is_none() || account.held(request.needs) > MAX_PENDING {
-            return self.end(&request, Err(Error::new(Kind::TooManyRequests, FULL)));
+            return self.fail(&request, Error::new(Kind::TooManyRequests, FULL));
         }
         let (relay, sent) = (self.clone(), request.clone());
         let work = move || {
-            relay.end(&sent, relay.exchange(&sent, &line));
+            let done = relay.exchange(&sent, &line);
+            done.unwrap_or_else(|error| relay.fail(&sent, error));
             drop((line, held));
         };
         if request.limit.is_some() {
             work();
         } else if let Err(error) = start(Box::new(work)) {
-            self.end(&request, Err(error));
+            self.fail(&request, error);
         }
     }
 
-    /// Passes on a notification. Without a session it is dropped, because a stateless server has no use for it.
+    /// Passes on what needs no answer. Without a session it is dropped, because a stateless server has no use for it. Of
+    /// several, each gets it: it may cancel a call of any of them.
     fn tell(&self, notification: &[u8]) {
-        let headers = lock(&self.session).clone();
-        if !headers.is_empty()
-            && let Err(error) = self.send("POST", &headers, Some(TELLING), notification)
-        {
-            log::warn!("a notification was not passed on: {error}");
+        let sessions = lock(&self.sessions).clone();
+        for headers in sessions {
+            if let Err(error) = self.send("POST", &headers, Some(TELLING), notification) {
+                log::warn!("a notification was not passed on: {error}");
+            }
         }
     }
 
-    /// Sends a request, and passes on the messages of the reply until the answer, which is returned.
+    /// Sends a request, and passes on the messages of the reply until each part is answered or cancelled.
     ///
     /// # Errors
-    /// Why there is none.
-    fn exchange(&self, request: &Arc<RelayedRequest>, line: &[u8]) -> Result<Answer, Error> {
+    /// Why others are not.
+    fn exchange(&self, request: &Arc<RelayedRequest>, line: &[u8]) -> Result<(), Error> {
         request.still_waiting()?;
-        let mut headers = request.headers.iter();
-        let has_session = headers.any(|(name, _)| *name == SESSION_HEADER);
+        let has_session = matches!(request.headers[..], [(SESSION_HEADER, _), ..]);
         // Without a session, closing the response cancels the request. What may be silent for hours does not wake up ten
         // times a second for that: the server's next comment does it.
         let is_watched = !has_session && request.needs != Resource::Streams;
@@ -281,31 +283,34 @@ impl Relay {
         let is_stream = media.eq_ignore_ascii_case("text/event-stream");
         let (is_lost, mut said) = (status == 404 && has_session, Value::Null);
         let mut input = BufReader::new(body.into_reader());
-        while let Some(mut message) = self.next(&mut input, is_stream)? {
+        while request.still_waiting().is_ok()
+            && let Some(message) = self.next(&mut input, is_stream)?
+        {
             let small = Some(&*message.body).filter(|body| body.len() <= MAX_SMALL);
             said = small.and_then(decode).unwrap_or_default();
             let inbound = Inbound::read(&message.body, false);
             // An array answers nothing but an array.
-            if inbound.is_batch && !line.trim_ascii_start().starts_with(b"[") {
-                continue;
-            }
+            let fits = !inbound.is_batch || line.trim_ascii_start().starts_with(b"[");
             let answered = inbound.answered();
             let is_own = |id: &&Id| request.calls.iter().any(|(own, _)| own == *id);
-            let is_met = |(id, no): &(Id, Cancel)| no.is_cancelled() || answered.contains(&id);
-            if answered.is_empty() {
+            if fits && answered.is_empty() {
                 let is_wanted = || !inbound.is_invalid() && request.still_waiting().is_ok();
                 self.client.notify(&message.body, &is_wanted);
-            } else if !is_lost && answered.iter().all(is_own) && request.calls.iter().all(is_met) {
-                let session = head.headers.get(SESSION_HEADER);
-                if let (Some(id), Some(_)) = (session, request.limit) {
-                    message.body = self.enter(id, &said, &message.body);
-                }
-                return Ok(message);
+            } else if fits && !is_lost && answered.iter().all(is_own) {
+                // Before it is over, since that ends all waits of this thread.
+                let opens = request.limit.filter(|_| !said.is_null());
+                let opened = opens.map(|_| self.enter(head.headers.get(SESSION_HEADER), &mut said));
+                let parts = request.calls.iter();
+                let met = parts.filter(|(id, _)| answered.contains(&id));
+                let wanted = met.filter(|(id, cancel)| self.inflight.finish(id, cancel));
+                let wanted = wanted.inspect(|(_, cancel)| cancel.cancel()).count();
+                let body = opened.as_ref().unwrap_or(&message.body);
+                self.client.notify(body, &|| wanted > 0);
             }
-            request.still_waiting()?;
         }
         let said = said["error"]["message"].as_str().unwrap_or_default();
-        Err(self.refused(status, is_stream, is_lost, said))
+        let over = request.still_waiting().err().map(drop);
+        over.ok_or_else(|| self.refused(status, is_stream, is_lost, said))
     }
 
     /// The next message of a reply, without what frames it; `None` at the end. An event without data is empty.
@@ -340,35 +345,36 @@ impl Relay {
 
     /// Begins the session with this id that an answer to `initialize` opens, in the place of another. Returns the answer
     /// without the offer to tell of changed lists: that needs a stream beside the requests, and there is none.
-    fn enter(&self, id: &HeaderValue, said: &Value, answer: &[u8]) -> Vec<u8> {
-        if let Some(version) = said["result"]["protocolVersion"].as_str() {
-            self.leave();
+    fn enter(&self, id: Option<&HeaderValue>, said: &mut Value) -> Vec<u8> {
+        if let (Some(id), Some(version)) = (id, said["result"]["protocolVersion"].as_str()) {
             let session = (SESSION_HEADER, id.to_str().unwrap_or_default().to_owned());
-            *lock(&self.session) = vec![session, (VERSION_HEADER, version.to_owned())];
+            // Other calls than this one go on in the session that they began in.
+            let is_busy = self.accounts.of("").held(Resource::CallThreads) > 1;
+            if !is_busy || lock(&self.sessions).len() == MAX_PENDING {
+                self.leave();
+            }
+            lock(&self.sessions).push(vec![session, (VERSION_HEADER, version.to_owned())]);
         }
-        let answer = String::from_utf8_lossy(answer);
-        let answer = answer.replace(r#""listChanged":true"#, r#""listChanged":false"#);
-        answer.into()
+        for list in ["prompts", "resources", "tools"] {
+            let offer = format!("/result/capabilities/{list}/listChanged");
+            said.pointer_mut(&offer).map(|offer| *offer = false.into());
+        }
+        said.to_string().into()
     }
 
-    /// Ends a request with its answer, or answers each part of it ourselves.
-    fn end(&self, request: &RelayedRequest, done: Result<Answer, Error>) {
-        let calls = request.calls.iter();
-        let wanted = calls.filter(|(id, cancel)| self.inflight.finish(id, cancel));
-        let wanted: Vec<&Id> = wanted.map(|(id, _)| id).collect();
-        match done {
-            Ok(answer) => self.client.notify(&answer.body, &|| !wanted.is_empty()),
-            Err(error) => {
-                let refuse = |id| self.answer(Some(id), error.clone().into());
-                wanted.into_iter().for_each(refuse);
+    /// Answers ourselves what has no answer yet.
+    fn fail(&self, request: &RelayedRequest, error: Error) {
+        for (id, cancel) in &request.calls {
+            if self.inflight.finish(id, cancel) {
+                self.answer(Some(id), error.clone().into());
             }
         }
     }
 
     /// Answers ourselves.
     fn answer(&self, id: Option<&Id>, refusal: Refusal) {
-        let answer = refuse(refusal, id.or(Some(&Id::Null)), false);
-        self.client.answer(answer);
+        self.client
+            .answer(refuse(refusal, id.or(Some(&Id::Null)), false));
     }
 
     /// Sends something to the server, once.

@@ -21,7 +21,7 @@ use crate::sync::lock;
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    fn cancel(&self) {
+    pub(super) fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
@@ -73,18 +73,15 @@ impl Inflight {
 
     /// Stops the request that is in flight under `id`, if there is one. Nobody wants its answer any more.
     pub(crate) fn cancel(&self, id: &Id) {
-        let mut all = lock(&self.0);
-        if let Some((cancel, _)) = all.remove(id) {
+        if let Some((cancel, _)) = lock(&self.0).remove(id) {
             cancel.cancel();
         }
     }
 
     /// Stops everything.
     pub(crate) fn cancel_all(&self) {
-        let mut all = lock(&self.0);
-        for (_, (cancel, _)) in all.drain() {
-            cancel.cancel();
-        }
+        let all = std::mem::take(&mut *lock(&self.0));
+        all.into_values().for_each(|(cancel, _)| cancel.cancel());
     }
 
     /// Ends all subscriptions. Returns what has to be sent for that.
@@ -185,10 +182,7 @@ mod tests {
         let second = all.begin(&id(1));
         assert!(!all.finish(&id(1), &first), "the first is gone");
         let third = all.begin(&id(1));
-        assert!(
-            all.finish(&id(1), &third),
-            "the third came at the same moment"
-        );
+        assert!(all.finish(&id(1), &third), "begun at the same moment");
         assert!(all.contains(&id(1)), "the id is still the second's");
         assert!(all.finish(&id(1), &second), "the second is another call");
     }

@@ -29,7 +29,7 @@ pub(crate) struct Pipe {
     /// Its requests that have no answer yet.
     pub(crate) inflight: Arc<Inflight>,
     /// Where all of it is sent.
-    line: Arc<dyn Peer>,
+    pub(super) line: Arc<dyn Peer>,
     /// The registration of a legacy client that follows lists.
     follower: OnceLock<Registration>,
 }

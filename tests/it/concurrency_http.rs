@@ -13,7 +13,7 @@ use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::rng::cases;
 use crate::support::web::{Streamable, messages};
-use crate::support::{Caller, DEADLINE, ERAS, Era, run_arguments, run_params};
+use crate::support::{Caller, DEADLINE, ERAS, Era, cancellation, run_arguments, run_params};
 
 /// The remaining messages of an answer's stream.
 #[track_caller]
@@ -139,8 +139,7 @@ fn cancels_that_race_over_http_give_one_answer_or_none() {
         for _ in 0..rng.within(0..3) {
             client.request("ping", json!({}));
         }
-        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                            "params": {"requestId": message["id"]}});
+        let cancel = cancellation(message["id"].clone());
         assert_eq!(client.post(&cancel).status, 202);
         let answer = waiting.answer().expect("something is always said");
         let said = messages(&answer);

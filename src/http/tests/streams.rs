@@ -127,11 +127,16 @@ fn a_client_that_left_is_noticed_while_nothing_is_sent() {
         }
         left.send(stream.is_gone()).unwrap();
     });
-    let mut client = connect(&server);
-    get(&mut client, "/");
-    until(&mut client, "here\n\n\r\n");
-    drop(client);
-    assert!(has_left.recv_timeout(PATIENCE).unwrap());
+    // What follows the last request of a connection does not hide its end.
+    for (close, late) in [("", ""), ("Connection: close\r\n", "\r\n")] {
+        let mut client = connect(&server);
+        let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{close}\r\n{late}");
+        client.write_all(request.as_bytes()).unwrap();
+        until(&mut client, "here\n\n\r\n");
+        client.write_all(late.repeat(2048).as_bytes()).unwrap();
+        drop(client);
+        assert!(has_left.recv_timeout(PATIENCE).unwrap());
+    }
     // If the next request is already buffered, the client counts as connected.
     let mut client = connect(&server);
     let request = "GET /pipelined HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -91,7 +91,9 @@ impl Sse {
         incoming.require_json()?;
         let id = incoming.exchange.head.query_value(SESSION_ID);
         let session = id.and_then(|id| lock(&self.0).get(id).cloned());
-        let session = session.filter(|(owner, _)| caller.identity.shares_with(owner));
+        // A stream that was cut may still be in its last write.
+        let session = session
+            .filter(|(owner, pipe)| caller.identity.shares_with(owner) && !pipe.line.stopped());
         let (_, pipe) = session.ok_or_else(|| HttpError::new(404, NO_SESSION))?;
         let body = incoming.read_body(caller)?;
         let (parsing, inbound) = read(&body.bytes, false, None, &caller.account)

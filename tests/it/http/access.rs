@@ -15,7 +15,7 @@ use crate::support::http::{Answer, Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::initialize_params;
-use crate::support::{DEADLINE, Era, extended, poll};
+use crate::support::{DEADLINE, Era, cancellation, extended, poll};
 
 /// Tokens differ in their last letter.
 fn token(letter: char) -> String {
@@ -170,8 +170,7 @@ fn a_session_does_not_exist_for_others() {
     let server = HttpServer::start(file.program(&fabric));
     let list = request(json!(1), "tools/list", json!({}));
     let initialize = request(json!(0), "initialize", initialize_params("2025-06-18"));
-    let cancel =
-        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
+    let cancel = cancellation(1);
     let session = |id: &str, bearer: String| WebSession {
         server: &server,
         id: id.to_owned(),

@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::{Modern, WebSession, request, run, start};
-use crate::support::DEADLINE;
 use crate::support::expect::includes;
 use crate::support::reply::Reply;
-use crate::support::scaled;
+use crate::support::{DEADLINE, cancellation, scaled};
 
 /// Longest time from the client's disconnect to the closed connection to Fabric.
 const PROMISED: Duration = Duration::from_millis(300);
@@ -25,7 +24,8 @@ fn leaving_stops_a_modern_run_within_300_ms() {
         ("in mid-stream", Reply::sse().content("x").gate()),
     ];
     for (when, reply) in replies {
-        for accept in ["text/event-stream", "application/json"] {
+        // Whatever followed the request does not hide that.
+        for (accept, late) in [("text/event-stream", ""), ("application/json", "\r\n")] {
             let leave = || {
                 fabric.forget();
                 fabric.once_run(reply.clone());
@@ -34,6 +34,7 @@ fn leaving_stops_a_modern_run_within_300_ms() {
                 let mut http = server.connect();
                 http.send_post("/mcp", &run.headers(), &run.message)
                     .unwrap();
+                http.send_raw(late.as_bytes()).unwrap();
                 fabric.wait_requests("POST /chat", 1);
                 let left = Instant::now();
                 http.close();
@@ -94,7 +95,7 @@ fn leaving_stops_a_legacy_call_that_is_no_run() {
 fn a_legacy_run_is_cancelled_on_its_session() {
     let (fabric, server) = start();
     let session = WebSession::open(&server, "2025-11-25");
-    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "r"}});
+    let cancel = cancellation("r");
     // A stream ends without an answer.
     fabric.once_run(Reply::sse().content("x").gate());
     let mut events = session.stream("r", "tools/call", run(json!(0)));

@@ -12,7 +12,7 @@ use crate::support::reply::Reply;
 use crate::support::stdio::with_meta;
 use crate::support::transports::{Wire, serve};
 use crate::support::web::Sse;
-use crate::support::{DEADLINE, Era, poll};
+use crate::support::{DEADLINE, Era, cancellation};
 
 /// A server, and a client after its handshake.
 fn open(fabric: &FakeFabric) -> (Arc<HttpServer>, Sse) {
@@ -89,7 +89,7 @@ fn a_call_is_cancelled_and_its_id_is_in_use_until_then() {
     assert_eq!(client.next_message()["method"], "notifications/progress");
     client.send(&ping);
     assert_eq!(client.next_message()["error"]["code"], -32600);
-    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "r"}}));
+    client.send(&cancellation("r"));
     fabric.wait_closed(DEADLINE);
     client.send(&ping);
     let next = client.next_message();
@@ -106,12 +106,9 @@ fn the_end_of_the_stream_ends_the_session_and_its_work() {
     let endpoint = client.endpoint.clone();
     client.leave();
     fabric.wait_closed(DEADLINE);
-    let gone = poll(DEADLINE, || {
-        let mut http = server.connect();
-        let answer = http.request("POST", &endpoint, &POST, Some(b"{}"));
-        (answer.status == 404).then_some(())
-    });
-    assert!(gone.is_some());
+    let mut http = server.connect();
+    let answer = http.request("POST", &endpoint, &POST, Some(b"{}"));
+    answer.expect_status(404);
 }
 
 #[test]

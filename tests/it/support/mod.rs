@@ -148,6 +148,12 @@ pub(crate) fn names(list: &Value) -> Vec<&str> {
     items.map(|item| item["name"].as_str().unwrap()).collect()
 }
 
+/// The cancellation of the request with this id.
+pub(crate) fn cancellation(id: impl Into<Value>) -> Value {
+    let params = json!({"requestId": id.into(), "reason": "the test says so"});
+    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+}
+
 /// The arguments of a run that streams.
 pub(crate) fn run_arguments(input: &str) -> Value {
     json!({"pattern_name": "summarize", "input_text": input, "stream": true})

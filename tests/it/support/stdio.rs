@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::fabric::FakeFabric;
 use super::process::{Output, Process, Program};
-use super::{Caller, DEADLINE, Era};
+use super::{Caller, DEADLINE, Era, cancellation};
 
 /// The prefix of the modern `_meta` keys.
 const META: &str = "io.modelcontextprotocol/";
@@ -251,10 +251,7 @@ impl Stdio {
 
     /// Sends `notifications/cancelled` for this id.
     pub(crate) fn cancel(&mut self, id: &Value) {
-        self.send(
-            &json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                          "params": {"requestId": id, "reason": "the test says so"}}),
-        );
+        self.send(&cancellation(id.clone()));
     }
 
     /// Proves that nothing else was sent: the next message is the answer of a `ping`, `{}`.
