@@ -606,13 +606,8 @@ mod tests {
     fn command(what: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args([
-                "--exact",
-                "logging::tests::child",
-                "--ignored",
-                "--nocapture",
-                "--test-threads=1",
-            ])
+            .args(["logging::tests::child", "--exact", "--ignored"])
+            .args(["--nocapture", "--test-threads=1"])
             .env("FABRIC_MCP_TEST_LOGGING", what)
             .stdout(Stdio::null())
             .stderr(Stdio::piped());

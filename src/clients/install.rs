@@ -426,7 +426,7 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
                 Err(why) => format!("It {why}. Add"),
             };
             let config = client.config(program, launch);
-            let left = left_to_do(client, &entry).replace("of that file", "there");
+            let left = left_to_do(client, &entry).replace("in that file", "there");
             format!(
                 "{how} this there:\n\n{config}\n{left}Next: {}.\n",
                 client.then
@@ -603,7 +603,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
                 format!("First, if your Fabric needs a key, set {name} in that file.\n")
             }
             (AUTH_TOKEN, "") => {
-                format!("First: put the server's token into the empty {name} of that file.\n")
+                format!("First: put the server's token into the empty {name} in that file.\n")
             }
             _ if refers && !start.is_empty() && [API_KEY, AUTH_TOKEN].contains(&variable) => {
                 format!(

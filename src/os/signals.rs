@@ -168,13 +168,8 @@ mod tests {
     /// The child after it has installed its handlers.
     fn start() -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "os::signals::tests::child",
-                "--ignored",
-                "--nocapture",
-                "--test-threads=1",
-            ])
+            .args(["os::signals::tests::child", "--exact", "--ignored"])
+            .args(["--nocapture", "--test-threads=1"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -368,10 +368,8 @@ fn a_callers_oldest_go_first_and_anothers_never() {
     let working: Vec<RunWriter> = (0..5).map(|_| bench.begin(&me)).collect();
     assert!(!mine.iter().any(|run| bench.has(run, &me)));
     let one_more = bench.begin(&me);
-    assert!(
-        !bench.runs.is_kept(&one_more.run()),
-        "it goes on, but nobody gets its id"
-    );
+    let is_kept = bench.runs.is_kept(&one_more.run());
+    assert!(!is_kept, "it goes on, but nobody gets its id");
     assert!(one_more.promise(LONG).is_err());
     working.iter().for_each(complete);
     assert!(working.iter().all(|writer| bench.has(&writer.run(), &me)));

@@ -444,7 +444,7 @@ fn clients_without_json_get_their_command_or_the_text() {
     ] {
         let left = match client {
             "open-webui" => "First: put the server's token in the place of YOUR_TOKEN",
-            _ => "put it into the empty FABRIC_API_KEY there.\nNext: ",
+            _ => "set FABRIC_API_KEY there.\nNext: ",
         };
         let finished = home.install(client);
         finished

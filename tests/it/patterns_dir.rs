@@ -71,10 +71,8 @@ fn check(client: &mut impl Caller) {
     let arguments = json!({"pattern_name": "dated"});
     let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["system_prompt"], DATED);
-    contains(
-        &details["warnings"][0],
-        ["only Fabric can run", ". Follow it"],
-    );
+    let told = ["only Fabric can run", ". Follow it"];
+    contains(&details["warnings"][0], told);
     let arguments = json!({"pattern_name": "plain"});
     let details = client.success("fabric_get_pattern_details", arguments);
     assert_eq!(details["user_prompt_template"], "CONTENT:\n");

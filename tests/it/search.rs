@@ -72,11 +72,7 @@ fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
     let says = "The query was not understood. Say in plain English";
     assert!(warning.starts_with(says), "{warning}");
     assert_eq!(found["content"][1], Value::Null, "a warning is said once");
-}
-
-#[test]
-fn a_weak_match_is_said_to_be_one() {
-    let (_fabric, mut client) = ready();
+    // A weak match is said to be one.
     let found = search(&mut client, "book a flight and a hotel to read a letter in");
     assert!(!names(&found).is_empty(), "{found}");
     let warning = found["warnings"][0].as_str().unwrap();
