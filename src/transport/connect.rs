@@ -357,7 +357,9 @@ impl Relay {
         }
         for list in ["prompts", "resources", "tools"] {
             let offer = format!("/result/capabilities/{list}/listChanged");
-            said.pointer_mut(&offer).map(|offer| *offer = false.into());
+            said.pointer_mut(&offer)
+                .into_iter()
+                .for_each(|offer| *offer = false.into());
         }
         said.to_string().into()
     }
