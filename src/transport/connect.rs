@@ -356,10 +356,8 @@ impl Relay {
             lock(&self.sessions).push(vec![session, (VERSION_HEADER, version.to_owned())]);
         }
         for list in ["prompts", "resources", "tools"] {
-            let offer = format!("/result/capabilities/{list}/listChanged");
-            said.pointer_mut(&offer)
-                .into_iter()
-                .for_each(|offer| *offer = false.into());
+            let offer = said.pointer_mut(&format!("/result/capabilities/{list}/listChanged"));
+            offer.into_iter().for_each(|told| *told = false.into());
         }
         said.to_string().into()
     }
