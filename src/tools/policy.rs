@@ -209,6 +209,13 @@ mod tests {
                 Some(way_out) => assert!(verdict.unwrap_err().contains(way_out), "{pattern}"),
             }
         }
+        for (own, model, allowed) in [
+            ("mistral*", "Mistral-small", true),
+            ("mistral*", "mistral/codestral", false),
+            ("meta/*", "meta/llama", true),
+        ] {
+            assert_eq!(is_among(&[own.into()], model), allowed, "{own} {model}");
+        }
         let policy = Policy {
             denied: vec!["zz".into()],
             ..Policy::default()
