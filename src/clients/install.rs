@@ -76,13 +76,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
         old.and_then(|old| old.with(any).ok()?).is_some_and(is_now)
     };
     let backups = found.backups();
-    // One that only has a URL and somebody's token shows by this that it was added here.
-    let is_added = |own: &Value| {
-        let kept = backups.iter().any(|(_, old)| is_before(old));
-        let at = authority(own).filter(|_| made.is_none() && started(own).is_none());
-        at.is_some_and(|at| kept || at.host.is_loopback() && is_before(""))
-    };
-    let ours = own.filter(|own| is_ours(own) || is_added(own));
+    let ours = own.filter(|own| is_ours(own));
     let mut told = why + &asked.keep_runs(ours)?;
     let launch = asked.launch.as_ref();
     let made = launch.map(|launch| client.entry(program, launch));
@@ -107,7 +101,8 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     });
     told += &change(client, &path, &found, &name, &shown);
     let [mut gone, kept] = shown.each_ref().map(flags);
-    gone.retain(|flag| !kept.contains(flag));
+    // An address may be in a variable now.
+    gone.retain(|flag| !kept.contains(flag) && !flag.starts_with("--fabric-url"));
     if ours.is_some() && entry.is_some() && !gone.is_empty() {
         let gone = gone.join(" ");
         told += &format!(
@@ -543,7 +538,7 @@ fn mask(name: &str, part: &mut Value, made: &Value) {
 
 /// Whether a name is one of a secret, or of what has secrets in it.
 fn is_secret(name: &str) -> bool {
-    const PARTS: &str = "key token secret pass auth cred cookie bearer header env";
+    const PARTS: &str = "key token secret pass pwd dsn auth cred cookie bearer header env";
     let name = name.to_ascii_lowercase();
     PARTS.split(' ').any(|part| name.contains(part))
 }

@@ -206,9 +206,10 @@ pub(crate) fn write(
             Err(failure) => (failure.partial.last(), failure.error.clone()),
         };
         let text = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
+        let detail = policy.offered(&error.detail);
         let failure = Failure {
             partial: text.into_iter().collect(),
-            ..error.into()
+            ..Error { detail, ..error }.into()
         };
         result.restart();
         write_failure(&failure, request_id, result);

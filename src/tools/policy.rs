@@ -153,10 +153,13 @@ impl Policy {
 /// allowed.
 pub(crate) fn is_among(models: &[String], model: &str) -> bool {
     let model = model.to_lowercase();
-    let ends = |rest: &str| !rest.contains('/');
     let is_it = |own: &String| match own.to_lowercase().strip_suffix('*') {
-        // Not a slash: Fabric takes "vendor/model" for any model of a vendor.
-        Some(beginning) => model.strip_prefix(beginning).is_some_and(ends),
+        // "mistral*" is not "mistral/model", which Fabric takes for any model of that vendor.
+        Some(beginning) => {
+            let rest = model.strip_prefix(beginning);
+            let has_vendor = beginning.is_empty() || beginning.contains('/');
+            rest.is_some_and(|rest| has_vendor || !rest.contains('/'))
+        }
         None => own.to_lowercase() == model,
     };
     models.is_empty() || models.iter().any(is_it)
@@ -212,7 +215,7 @@ mod tests {
         for (own, model, allowed) in [
             ("mistral*", "Mistral-small", true),
             ("mistral*", "mistral/codestral", false),
-            ("meta/*", "meta/llama", true),
+            ("meta/*", "meta/llama/x", true),
         ] {
             assert_eq!(is_among(&[own.into()], model), allowed, "{own} {model}");
         }

@@ -224,8 +224,12 @@ impl Relay {
             limit: inbound.initialize.then_some(OPENING),
         });
         drop(inbound);
-        if request.still_waiting().is_err() {
+        if request.calls.is_empty() {
             return self.tell(&line);
+        }
+        // Calls that are cancelled beside them are not sent.
+        if request.still_waiting().is_err() {
+            return;
         }
         let account = self.accounts.of("");
         let held = account.take(Resource::Memory, line.len()).ok();

@@ -468,23 +468,6 @@ fn clients_without_json_get_their_command_or_the_text() {
 }
 
 #[test]
-fn an_entry_with_a_token_of_one_s_own_is_removed_if_it_was_added_here() {
-    let (home, file) = (TempFolder::new("home-token"), ".config/zed/settings.json");
-    for before in [None, Some("{\n  \"theme\": \"One Dark\"\n}\n")] {
-        before.map(|before| home.write(file, before));
-        home.run(&format!("--install zed --yes --url {URL}"));
-        let text = home.read(file).replace("YOUR_TOKEN", "own");
-        home.write(file, text.replace("\"url\"", "\"enabled\": true, \"url\""));
-        home.run("--uninstall zed --yes").expect_code(0);
-        let left = fs::read_to_string(home.path(file)).ok();
-        assert_eq!(left.as_deref(), before);
-    }
-    let foreign = "{\"context_servers\": {\"fabric\": {\"url\": \"https://o/mcp\"}}}";
-    home.write(file, foreign);
-    home.run("--uninstall zed --yes").expect_code(1);
-}
-
-#[test]
 fn a_project_of_claude_code_is_the_folder_one_is_in() {
     let home = TempFolder::new("home-project");
     let folder = home.path("my project");

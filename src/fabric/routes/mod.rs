@@ -420,8 +420,8 @@ pub(crate) fn lacks_nothing(
     needed: &[String],
     given: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
-    // "…" is copied from the shape below.
-    let is_given = |value: &String| !value.trim_matches(['.', '…', ' ']).is_empty();
+    // Copied from the shape below.
+    let is_given = |value: &String| value != "…" && value != "...";
     let missing = needed
         .iter()
         .filter(|name| !given.get(*name).is_some_and(is_given));

@@ -228,16 +228,20 @@ fn meant(text: &str) -> Option<Thing> {
     // Names may, too, if they have a number and are written as titles are.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
-    let end = || text.rsplit([' ', '(']).next().unwrap_or_default();
-    let ends_with_number = || end().starts_with(char::is_numeric);
-    let is_name = is_file && (is_title && text.contains(char::is_numeric) || ends_with_number());
+    let (start, end) = text.rsplit_once([' ', '(']).unwrap_or_default();
+    let is_numbered = start.contains(char::is_numeric) && end.starts_with(char::is_numeric);
+    let is_name = is_file && (is_title && text.contains(char::is_numeric) || is_numbered);
     if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
         return Some(Thing::File);
     }
     let plain = plain_letters(text);
     // In scripts whose words are parted below, too.
     let is_one = !text.contains(char::is_whitespace) && text.matches('/').count() > 1;
-    let is_code = text.contains("('") || text.contains("(\"");
+    // "fetch('https://…')"
+    let is_call = |(at, _): (usize, &str)| text[..at].ends_with(char::is_alphanumeric);
+    let is_code = ["('", "(\""]
+        .iter()
+        .any(|quote| text.match_indices(quote).any(is_call));
     let whole = thing(&plain, &[]).filter(|_| is_one && !is_code);
     if whole.is_some() {
         return whole;
@@ -412,7 +416,7 @@ mod tests {
                      Check my attached code for security issues|Cosa dice l'allegato|\
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
-                     What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
+                     What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|Sum up (\"x.pdf\")|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
                      check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt|\
                      Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx";
         for path in texts.split('|') {
@@ -448,7 +452,7 @@ mod tests {
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
-                   [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
+                   [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
                    (Message from Anna)|[Email sent to Bob]|{% block content %}|{{ user }}|your_code fails|`cat x.txt`";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
