@@ -254,10 +254,9 @@ impl Relay {
     /// several, each gets it: it may cancel a call of any of them.
     fn tell(&self, notification: &[u8]) {
         let sessions = lock(&self.sessions).clone();
-        for headers in sessions {
-            if let Err(error) = self.send("POST", &headers, Some(TELLING), notification) {
-                log::warn!("a notification was not passed on: {error}");
-            }
+        let send = |headers| self.send("POST", headers, Some(TELLING), notification);
+        for error in sessions.iter().map(send).filter_map(Result::err) {
+            log::warn!("a notification was not passed on: {error}");
         }
     }
 
@@ -368,11 +367,9 @@ impl Relay {
 
     /// Answers ourselves what has no answer yet.
     fn fail(&self, request: &RelayedRequest, error: Error) {
-        for (id, cancel) in &request.calls {
-            if self.inflight.finish(id, cancel) {
-                self.answer(Some(id), error.clone().into());
-            }
-        }
+        let is_open = |(id, cancel): &&(Id, Cancel)| self.inflight.finish(id, cancel);
+        let open = request.calls.iter().filter(is_open);
+        open.for_each(|(id, _)| self.answer(Some(id), error.clone().into()));
     }
 
     /// Answers ourselves.
