@@ -54,7 +54,7 @@ pub(super) struct Asked {
 }
 
 /// Tokens read and written, as they were counted or, as an error, as far as they are known.
-pub(super) type Tokens = Result<[u64; 2], [u64; 2]>;
+pub(super) type Spent = Result<[u64; 2], [u64; 2]>;
 
 /// What is not in the files yet, and what is known of them.
 #[derive(Default)]
@@ -86,7 +86,7 @@ pub(crate) fn estimate(chars: u64) -> u64 {
 
 /// The line of a run's step that has ended `now`: with the tokens that were counted, or else with those that are known of,
 /// but with no fewer than the estimate of its input.
-pub(super) fn line(now: u64, run: &Record, asked: &Asked, outcome: &str, tokens: Tokens) -> String {
+pub(super) fn line(now: u64, run: &Record, asked: &Asked, outcome: &str, tokens: Spent) -> String {
     let mark = if tokens.is_ok() { "" } else { "~" };
     let [input, output] = tokens.unwrap_or_else(|[read, output]| [asked.input.max(read), output]);
     // The step may be what a file says.

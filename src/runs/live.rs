@@ -21,7 +21,7 @@ use crate::sync::{lock, wait_while};
 use crate::time::{Clock, whole};
 
 use super::folder::{CANCEL, Folder};
-use super::ledger::{Asked, Tokens, line};
+use super::ledger::{Asked, Spent, line};
 use super::pieces;
 use super::record::{Record, RunId, RunReport, RunState};
 
@@ -211,7 +211,7 @@ impl LiveRun {
     }
 
     /// The step whose model was asked has ended: writes its line, once. Until it is written, the line stays with the run.
-    pub(super) fn answered(&self, ledger: &Folder, outcome: &str, tokens: Tokens) {
+    pub(super) fn answered(&self, ledger: &Folder, outcome: &str, tokens: Spent) {
         let mut state = self.state();
         let Some(asked) = state.record.asked.clone() else {
             return;

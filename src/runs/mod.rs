@@ -62,7 +62,7 @@ mod tests_folder;
 use crate::account::QuotaExceeded;
 use crate::error::{Error, Kind};
 use crate::time::{milliseconds_now, whole};
-use ledger::{Asked, Tokens};
+use ledger::{Asked, Spent};
 use live::LiveRun;
 
 /// Text is read and searched in pieces of this size. Bytes.
@@ -287,7 +287,7 @@ impl RunWriter {
 
     /// The step whose model was asked has ended. Writes its line, if there is a ledger, with the tokens that Fabric
     /// counted or with this estimate.
-    pub(crate) fn answered(&self, outcome: &str, tokens: Tokens) {
+    pub(crate) fn answered(&self, outcome: &str, tokens: Spent) {
         self.runs.account(&self.live, outcome, tokens);
     }
 

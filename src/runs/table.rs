@@ -16,7 +16,7 @@ use crate::sync::{lock, try_lock};
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder, is_gone};
-use super::ledger::{Tokens, estimate};
+use super::ledger::{Spent, estimate};
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
 use super::{Run, RunWriter};
@@ -165,7 +165,7 @@ impl Runs {
     }
 
     /// The step of a run whose model was asked has ended.
-    pub(super) fn account(&self, live: &LiveRun, outcome: &str, tokens: Tokens) {
+    pub(super) fn account(&self, live: &LiveRun, outcome: &str, tokens: Spent) {
         if let Some(folder) = &self.ledger {
             live.answered(folder, outcome, tokens);
         }
