@@ -151,7 +151,13 @@ pub(crate) fn parse(
         return usage(&settings);
     }
     if let ([word, ..], false) = (settings.words.as_slice(), settings.has("call")) {
-        return Err(unexpected_word(word));
+        let is_program = settings.last("start-fabric") == Some("true");
+        let meant = format!("{START} takes its value after =: did you mean {START}={word}?");
+        return Err(if is_program {
+            meant
+        } else {
+            unexpected_word(word)
+        });
     }
     for flag in ["install", "uninstall"] {
         if let Some(client_name) = settings.last(flag) {
@@ -199,8 +205,10 @@ fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     let refused = |why: String| named("--usage", why);
     let config = settings.only(&["state-dir", "json", "log-level", "log-format"])?;
     if config.kept.state_dir.is_none() {
-        let why = "the ledger is in the state folder; give --state-dir DIR";
-        return Err(refused(why.to_owned()));
+        let usual = clients::install::shared_folder().unwrap_or_default();
+        return Err(refused(format!(
+            "the ledger is in the state folder; give --state-dir DIR: --install keeps runs in {usual}"
+        )));
     }
     let period = match settings.words.as_slice() {
         [] => None,

@@ -52,7 +52,7 @@ impl<'a> FlagsAndEnv<'a> {
                 Arg::Short(c) => {
                     on = LETTER;
                     let flag = FLAGS.iter().find(|flag| flag.short == Some(c));
-                    flag.ok_or_else(|| unknown_short(c))?
+                    flag.ok_or_else(|| unknown_short(c, parser.optional_value()))?
                 }
                 Arg::Value(word) => {
                     let name = format!("\"{}\"", values::shown(&word.to_string_lossy()));
@@ -112,8 +112,10 @@ impl<'a> FlagsAndEnv<'a> {
                 long => partners.contains(&format!("--{long}")),
             };
             if !self.given.iter().any(is_partner) {
+                let usual = "leave it out, or add what it needs";
+                let hint = listed(&MISTAKEN_FLAGS, flag.long).unwrap_or(usual);
                 return Err(format!(
-                    "--{} only works with {partners}; leave it out, or add what it needs",
+                    "--{} only works with {partners}; {hint}",
                     flag.long
                 ));
             }
@@ -276,21 +278,24 @@ fn unknown_long(name: &str, is_call: bool) -> String {
     format!("--{name} is not a flag; {}", meant(&name, general))
 }
 
-fn unknown_short(letter: char) -> String {
+/// A long flag may have been written with one dash: a letter, and the `rest` of its name.
+fn unknown_short(letter: char, rest: Option<OsString>) -> String {
     let letter = letter.escape_debug().to_string();
+    let word = letter.clone() + &rest.unwrap_or_default().to_string_lossy();
     let general = "long flags begin with two dashes, and fabric-mcp --help lists them";
-    format!("-{letter} is not a flag; {}", meant(&letter, general))
+    format!("-{letter} is not a flag; {}", meant(&word, general))
 }
 
 /// Refuses a word that does not belong to a flag.
 pub(crate) fn unexpected_word(word: &str) -> String {
-    let general = "fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them";
+    let general = "fabric-mcp takes flags only: --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others";
     let hint = meant(word, general);
     wrong(word, format_args!("does not belong to a flag; {hint}"))
 }
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.
-const FOREIGN_WORDS: [(&str, &str); 10] = [
+const FOREIGN_WORDS: [(&str, &str); 11] = [
+    ("setup updatepatterns", "fabric --setup, which is Fabric's"),
     ("baseurl url", "--fabric-url URL"),
     ("tokens", "--tokens-file FILE"),
     ("stdio", "--transport stdio"),
@@ -304,6 +309,12 @@ const FOREIGN_WORDS: [(&str, &str); 10] = [
         "run pattern p",
         "--call fabric_run_pattern pattern_name=NAME < FILE",
     ),
+];
+
+/// Flags of other commands that people give alone, and what to give instead.
+const MISTAKEN_FLAGS: [(&str, &str); 2] = [
+    ("url", "for the address of Fabric, give --fabric-url URL"),
+    ("history", "to see what was run, give --call fabric_get_run"),
 ];
 
 /// The row of a table that has this among its words, hyphens or not.

@@ -90,7 +90,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
 /// What people call our variables that do not begin like the others.
 const MISNAMED_VARIABLES: [(&str, &str); 2] = [
     (
-        "FABRIC_URL FABRIC_HOST FABRIC_API_URL FABRIC_MCP_FABRIC_URL FABRIC_MCP_BASE_URL",
+        "FABRIC_URL FABRIC_HOST FABRIC_API_URL FABRIC_API_BASE_URL FABRIC_MCP_FABRIC_URL FABRIC_MCP_BASE_URL",
         BASE_URL,
     ),
     (

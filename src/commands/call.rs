@@ -149,7 +149,11 @@ pub(crate) fn check_name(flag: &str, tool: &str, policy: &Policy) -> Result<(), 
     if names.contains(&tool) {
         return Ok(());
     }
-    let hint = hint(tool, &names, "the tools are");
+    let all = match flag {
+        "--call" => "fabric_run_pattern pattern_name=NAME runs a pattern; the tools are",
+        _ => "the tools are",
+    };
+    let hint = hint(tool, &names, all);
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
     Err(ExitReason::usage(format!(
         "{flag}: there is no tool \"{shown}\"; {hint}"
@@ -700,7 +704,7 @@ mod tests {
     fn wrong_words_are_told_with_what_to_type() {
         let unknown = check_name("--call", "x\u{1b}", &Policy::default()).unwrap_err();
         let unknown = unknown.reason;
-        let start = "--call: there is no tool \"x\\u{1b}\"; the tools are fabric_";
+        let start = "--call: there is no tool \"x\\u{1b}\"; fabric_run_pattern pattern_name=NAME runs a pattern; the tools are fabric_";
         assert!(unknown.starts_with(start), "{unknown}");
         for case in [
             "5 => is not a JSON object",

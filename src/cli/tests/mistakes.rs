@@ -17,7 +17,13 @@ const MISTAKES: &str = r#"
 help => "help" does not belong to a flag; did you mean --help?
 --help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
 Instal zed => "Instal" does not belong to a flag; did you mean --install?
--- x => "x" does not belong to a flag; fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them
+summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes flags only:
+    --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others
+-install cursor => -i is not a flag; did you mean --install?
+-check => -c is not a flag; did you mean --check?
+-khunter2 => -k is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
+--setup => --setup is not a flag; did you mean fabric --setup, which is Fabric's?
+--history => --history only works with --install and --state-dir; to see what was run, give --call fabric_get_run
 --install cursor --name a.b => --name: "a.b" is not a name; give one of at most 64 letters, digits, - and _
 --port => --port needs a value: --port PORT
 --host --demo => --host needs a value: --host ADDRESS
@@ -42,7 +48,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --mcp-path mcp => --path: "mcp" is not allowed; PATH
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
---usage => --usage: the ledger is in the state folder; give --state-dir DIR
+--usage => --usage: the ledger is in the state folder; give --state-dir DIR: --install keeps runs in SHARED
 --state-dir x --usage 2026-13 => --usage: "2026-13" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
 --state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a period;
@@ -62,8 +68,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --demo --fabric-url http://f => --demo: it cannot be combined with --fabric-url;
     leave one of them out, or unset it if it is a variable
 --start-fabric= => --start-fabric: "" is not a program; give its path
---start-fabric fabric => "fabric" does not belong to a flag;
-    fabric-mcp takes flags only, with = before an optional value; fabric-mcp --help lists them
+--start-fabric /bin/fabric => --start-fabric takes its value after =: did you mean --start-fabric=/bin/fabric?
 --run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
 --keep-runs 1e3 => --keep-runs: "1e3" is not a time;
     give 0 or seconds from 0.001 to 7776000, such as 30 or 0.5
@@ -91,7 +96,7 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 --yes => --yes only works with --install and --uninstall; leave it out, or add what it needs
 --generate skill x --all => --all only works with --generate skills; leave it out, or add what it needs
 --url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
-    leave it out, or add what it needs
+    for the address of Fabric, give --fabric-url URL
 --install zed --url https://x => --url: the URL has no path;
     add that of the endpoint, as in https://x/mcp
 --install zed --url mcp.example.com/mcp => --url: the URL has no scheme;
@@ -117,6 +122,8 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 fn wrong_flags_are_reported_in_one_line() {
     let text = MISTAKES.replace("\n    ", " ");
     let text = text.replace("CLIENTS", &clients::names().join(", "));
+    let folder = clients::install::shared_folder().unwrap_or_default();
+    let text = text.replace("SHARED", &folder);
     let path = "; give a path that begins with /, such as /mcp, of at most 2048 visible ASCII \
         characters without ? # \" < > \\, and none of /healthz, /readyz, /metrics";
     let text = text.replace("; PATH", path);
