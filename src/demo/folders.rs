@@ -208,15 +208,20 @@ fn is_ours(root: &Path, found: io::Result<Metadata>) -> Result<(), String> {
 
 impl Library for Folders {
     fn names(&self) -> Result<Vec<String>, Error> {
-        let mut names = BTreeSet::new();
+        let (mut names, mut lost) = (BTreeSet::new(), None);
         for dir in &self.given {
-            self.list(dir, &mut names).map_err(|error| {
-                let detail = format!(
-                    "A folder of --patterns-dir cannot be read any more ({error}). The operator \
-                     of this server has to restore it."
-                );
-                Error::new(Kind::ApiUnavailable, detail)
-            })?;
+            if let Err(error) = self.list(dir, &mut names) {
+                self.warn("cannot read", dir, &error.to_string());
+                lost = Some(error);
+            }
+        }
+        // What the other folders have still works.
+        if let Some(error) = lost.filter(|_| names.is_empty()) {
+            let detail = format!(
+                "The folder of --patterns-dir cannot be read any more ({error}). The operator of \
+                 this server has to restore it."
+            );
+            return Err(Error::new(Kind::ApiUnavailable, detail));
         }
         Ok(names.into_iter().collect())
     }

@@ -216,6 +216,9 @@ fn the_first_folder_that_has_a_name_wins() {
         assert_eq!(details["system_prompt"], text);
     }
     client.process.wait_stderr("none\\\": it has no pattern");
+    std::fs::rename(folder.path("one"), folder.path("elsewhere")).unwrap();
+    let left = client.success("fabric_list_patterns", json!({}));
+    assert_eq!(left["patterns"], json!(["both", "only"]));
 }
 
 /// Whatever stands in a folder, it is neither waited for nor shown.
