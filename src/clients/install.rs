@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::config::{API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, MODEL_VARIABLE, TOKEN_PREFIX};
 use crate::text::{counted, for_terminal, is_placeholder};
-use crate::url::{self, Authority};
+use crate::url::{self, Authority, Host};
 
 use super::file::{self, ClientFile};
 use super::jsonc::Document;
@@ -67,6 +67,12 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let made = asked.launch.as_ref();
     let made = made.map(|launch| client.entry(program, launch));
     let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
+    let others = document.rest[key].as_object().into_iter().flatten();
+    let others = others.filter(|(_, entry)| is_ours(entry));
+    let also = others.map(|(other, _)| {
+        format!("\"{other}\" there is fabric-mcp too: --name {other} is for that entry.\n")
+    });
+    let also: String = also.collect();
     // Whether adding an entry to this text without one makes what is there now, whatever that entry holds.
     let any = Some(&Value::Null);
     let now = document.with(any);
@@ -77,7 +83,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     };
     let backups = found.backups();
     let ours = own.filter(|own| is_ours(own));
-    let mut told = why + &asked.keep_runs(ours)?;
+    let mut told = why + &asked.keep_runs(ours)? + &also;
     let launch = asked.launch.as_ref();
     let made = launch.map(|launch| client.entry(program, launch));
     let entry = made.clone().map(|made| filled_in(made, ours));
@@ -90,7 +96,9 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
             Some(_) => "this entry already",
             None => &format!("no server \"{name}\""),
         };
-        say(&format!("{shown_path} has {what}: nothing to do.\n{next}"))?;
+        say(&format!(
+            "{shown_path} has {what}: nothing to do.\n{also}{next}"
+        ))?;
         return Ok(true);
     };
     let made = made.unwrap_or_default();
@@ -101,8 +109,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     });
     told += &change(client, &path, &found, &name, &shown);
     let [mut gone, kept] = shown.each_ref().map(flags);
-    // An address may be in a variable now.
-    gone.retain(|flag| !kept.contains(flag) && !flag.starts_with("--fabric-url"));
+    gone.retain(|flag| !kept.contains(flag));
     if ours.is_some() && entry.is_some() && !gone.is_empty() {
         let gone = gone.join(" ");
         told += &format!(
@@ -228,6 +235,7 @@ impl Installation {
 const HISTORY: &str = "--history";
 const STATE_DIR: &str = "--state-dir";
 const KEEP_RUNS: &str = "--keep-runs";
+const FABRIC_URL: &str = "--fabric-url";
 
 /// The folder in which a user's clients keep runs together.
 pub(crate) fn shared_folder() -> Option<String> {
@@ -248,12 +256,21 @@ fn words(entry: &Value) -> Vec<String> {
     words.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The flags of an entry, each with what follows it.
+/// The flags of an entry, each with what follows it. Fabric's address may be in a variable.
 fn flags(entry: &Value) -> Vec<String> {
     let words = words(entry);
     let flags = words.chunk_by(|_, next| !next.starts_with("--"));
     let flags = flags.map(|flag| flag.join(" "));
-    flags.filter(|flag| flag.starts_with("--")).collect()
+    let flags = flags.filter(|flag| flag.starts_with("--") && !flag.starts_with(FABRIC_URL));
+    let address = fabric_url(entry).map(|url| format!("{FABRIC_URL} {url}"));
+    flags.chain(address).collect()
+}
+
+/// The address of Fabric that an entry has.
+fn fabric_url(entry: &Value) -> Option<String> {
+    let variable = values(entry).find(|(name, _)| *name == BASE_URL);
+    let variable = variable.map(|(_, url)| url.to_owned());
+    variable.or_else(|| after(&words(entry), FABRIC_URL))
 }
 
 /// Whether one of these flags is among the words.
@@ -273,8 +290,17 @@ fn after(words: &[String], flag: &str) -> Option<String> {
 fn authority(entry: &Value) -> Option<Authority> {
     let url = URLS.iter().find_map(|name| entry[*name].as_str());
     let url = url.map(str::to_owned);
-    let url = url.or_else(|| after(&words(entry), "--connect"))?;
-    Authority::parse(url::split(&url)?.1).ok()
+    at(&url.or_else(|| after(&words(entry), "--connect"))?)
+}
+
+fn at(url: &str) -> Option<Authority> {
+    Authority::parse(url::split(url)?.1).ok()
+}
+
+/// The host that gets the key or token of an entry; this machine, if the entry does not say.
+fn receiver(entry: &Value) -> Option<Host> {
+    let fabric = || at(&fabric_url(entry).unwrap_or("http://127.0.0.1".to_owned()));
+    authority(entry).or_else(fabric).map(|at| at.host)
 }
 
 /// Whether an entry was made by this program, which is at `program`. Such an entry starts the program, perhaps another
@@ -437,16 +463,13 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
 }
 
 /// The entry with what the user has added to it before, such as `disabled` or a variable, and the key or token that was
-/// filled in.
+/// filled in: what one host gets is nothing for another.
 fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
+    let is_same = receiver(&entry) == before.and_then(receiver);
     for (member, theirs) in before.and_then(Value::as_object).into_iter().flatten() {
         // A server that asks for OAuth may take a token as well.
         let is_token = member == "headers" && started(&entry).is_none() && entry[member].is_null();
-        let is_there = authority(&entry) == before.and_then(authority);
-        let is_kept = is_token && is_there && !is_place(&theirs["Authorization"]);
-        // A token of one host is nothing for another.
-        let [host, old] = [Some(&entry), before].map(|one| one.and_then(authority));
-        let is_same = host.map(|at| at.host) == old.map(|at| at.host);
+        let is_kept = is_token && is_same && !is_place(&theirs["Authorization"]);
         if is_kept || !KEYS.contains(&member.as_str()) {
             entry[member] = theirs.clone();
         }

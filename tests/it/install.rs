@@ -342,6 +342,8 @@ fn nobody_to_ask_means_no() {
             && after.contains("\"patterns\": {\"command\": ")
     );
     assert_eq!(home.read(".cursor/mcp.json.backup"), before);
+    home.run("--install cursor")
+        .expect_stdout("\"patterns\" there is fabric-mcp too: --name patterns ");
     home.run("--uninstall cursor --yes --name patterns")
         .expect_code(0);
     assert_eq!(home.read(".cursor/mcp.json"), before);
@@ -526,9 +528,14 @@ fn a_key_or_token_that_was_filled_in_stays() {
         changed.expect_code(0).expect_stdout("…");
         let is_so = !changed.stdout.contains("canary") && home.read(file).contains(filled);
         assert!(is_so, "{changed:?}");
-        if flags.contains("--url") {
-            run("--url http://localhost:1/mcp").expect_code(0);
-            assert!(home.read(file).contains(place), "no other host gets it");
+        let elsewhere = match flags.contains("--url") {
+            true => run("--url http://localhost:1/mcp"),
+            false => run("--fabric-url http://localhost:1"),
+        };
+        assert!(home.read(file).contains(place), "no other host gets it");
+        if !flags.contains("--url") {
+            elsewhere
+                .expect_stdout("no longer has: --max-runs 3 --fabric-url http://127.0.0.1:8080.");
         }
     }
     let sent = server.requests_of("POST /mcp");
@@ -585,7 +592,7 @@ fn what_the_user_added_to_the_entry_stays() {
     let finished = home.run(flags);
     finished.expect_code(0).expect_stdout("nothing to do");
     let finished = home.run(&format!("--install cursor --yes --url {URL}"));
-    let lost = "The entry no longer has: --deny-pattern ai --read-only. To keep them, ";
+    let lost = "The entry no longer has: --deny-pattern ai --read-only --fabric-url http://127.0.0.1:8080. To ";
     finished.expect_code(0).expect_stdout(lost);
     let file: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
     let mut entry = file["mcpServers"]["fabric"].clone();
