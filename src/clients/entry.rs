@@ -30,16 +30,18 @@ impl McpClient {
         };
         let is_url = matches!(launch, Launch::Url { .. });
         let secrets = forwarded(env);
-        let values = env.iter();
-        let values = values.filter_map(|(name, value)| Some((&**name, quoted(value.as_ref()?))));
-        let values = Vec::from_iter(values);
+        let values = |is: &str| {
+            let values = env.iter();
+            let values = values
+                .filter_map(|(name, value)| Some(format!("{name}{is}{}", quoted(value.as_ref()?))));
+            Vec::from_iter(values).join(", ")
+        };
         let marks = [
             ("@IF_URL@", is_url),
             ("@IF_PROGRAM@", !is_url),
             ("@IF_TOKEN@", has_token),
             ("@IF_SECRETS@", !secrets.is_empty()),
-            ("@IF_VALUES@", !values.is_empty()),
-            ("@IF_NONE@", values.is_empty()),
+            ("@IF_VALUES@", !values("").is_empty()),
         ];
         let holes = [
             ("@TIMEOUT@", &*self.limit.to_string()),
@@ -47,19 +49,11 @@ impl McpClient {
             ("@ARGS@", &layout::text(&json!(args), None, "")),
             ("@URL@", url),
             ("@SECRETS@", &layout::text(&json!(secrets), None, "")),
+            ("@TOML@", &values(" = ")),
+            ("@YAML@", &values(": ")),
             ("@AUTHORIZATION@", &self.authorization()),
         ];
-        let text = kept(text, &marks);
-        let lines = text
-            .split_inclusive('\n')
-            .map(|line| match line.contains("@NAME@") {
-                true => values
-                    .iter()
-                    .map(|(name, value)| filled(line, &[("@NAME@", name), ("@VALUE@", value)]))
-                    .collect(),
-                false => filled(line, &holes),
-            });
-        lines.collect()
+        filled(&kept(text, &marks), &holes)
     }
 
     /// The entry for clients that take JSON.
@@ -318,8 +312,7 @@ mod tests {
         assert_eq!(
             client("codex").config("/opt/a \"b\"", &program(None)),
             "[mcp_servers.fabric]\ncommand = \"/opt/a \\\"b\\\"\"\nargs = [\"--max-runs\", \
-             \"3\"]\nenv_vars = [\"FABRIC_API_KEY\"]\n\n[mcp_servers.fabric.env]\nFABRIC_BASE_URL \
-             = \"http://f:1\"\n"
+             \"3\"]\nenv_vars = [\"FABRIC_API_KEY\"]\nenv = { FABRIC_BASE_URL = \"http://f:1\" }\n"
         );
         let demo = Launch::Program {
             args: vec!["--demo".into()],
@@ -336,7 +329,7 @@ mod tests {
     fn goose_gets_yaml() {
         let expected = "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: stdio\n    cmd: \
              \"/opt/f\"\n    args: [\"--max-runs\", \"3\"]\n    description: \"Finds and runs Fabric's patterns\"\n    \
-             env_keys: [\"FABRIC_API_KEY\"]\n    envs:\n      FABRIC_BASE_URL: \"http://f:1\"\n";
+             env_keys: [\"FABRIC_API_KEY\"]\n    envs: { FABRIC_BASE_URL: \"http://f:1\" }\n";
         assert_eq!(client("goose").config("/opt/f", &program(None)), expected);
         let expected = "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: \
              streamable_http\n    uri: \"https://mcp.example.com/mcp\"\n    description: \"Finds and runs Fabric's \
