@@ -64,27 +64,20 @@ impl Folders {
         let found = Vec::from_iter(given.iter().map(place));
         let has_some = found.iter().any(Option::is_some);
         for (dir, place) in given.iter().zip(found) {
-            let is_readable = fs::read_dir(dir).is_ok() && !dir.join("system.md").exists();
-            let empty = (has_some && is_readable).then(|| dir.clone());
-            if place.is_none() && empty.is_some() {
-                folders.warn(OUT, dir, "it has no pattern");
-            }
-            if let Some(place) = place.or(empty) {
-                folders.given.push(place);
-                continue;
-            }
-            let why = match fs::read_dir(dir) {
-                Err(error) => unusable("folder", dir, &error),
-                Ok(_) => format!("{dir:?} has no pattern"),
-            };
-            let fix = match dir.parent() {
-                // A bare name has an empty parent.
-                Some(outer) if dir.join("system.md").is_file() && outer != Path::new("") => {
-                    format!("it is a pattern itself: did you mean {outer:?}?")
+            let why = match (place, fs::read_dir(dir)) {
+                (Some(place), _) => {
+                    folders.given.push(place);
+                    continue;
                 }
-                _ => WANTED.to_owned(),
+                (None, Ok(_)) if has_some => {
+                    folders.warn(OUT, dir, "it has no pattern");
+                    folders.given.push(dir.clone());
+                    continue;
+                }
+                (None, Ok(_)) => format!("{dir:?} has no pattern"),
+                (None, Err(error)) => unusable("folder", dir, &error),
             };
-            return Err(format!("--patterns-dir: {why}; {fix}"));
+            return Err(format!("--patterns-dir: {why}; {WANTED}"));
         }
         Ok(folders)
     }
