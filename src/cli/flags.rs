@@ -67,7 +67,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .one(|c, t| set(&mut c.host, values::host(t)))
         .help("Address to listen on (http and sse)"),
     flag(SERVER, "port", "PORT", "8000")
-        .one(|c, t| set(&mut c.port, values::port(t)))
+        .one(|c, t| set(&mut c.port, count(t, 0, u16::MAX)))
         .help("Port to listen on (http and sse); 0 takes a free one"),
     flag(SERVER, "path", "PATH", "/mcp, on sse /sse")
         .one(|c, t| set(&mut c.path, values::path(t)))

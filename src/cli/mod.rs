@@ -163,13 +163,13 @@ pub(crate) fn parse(
         if let Some(client_name) = settings.last(flag) {
             let client = client(&format!("--{flag}"), client_name)?;
             let launch = (flag == "install").then(|| launch::launch(client, &settings));
-            let history = settings.has("history").then_some(true);
+            let history = settings.has("no-history").then_some(false);
             let name = settings.one("name", values::server_name)?;
             let asked = Installation {
                 client,
                 name: name.unwrap_or_else(|| clients::NAME.to_owned()),
                 launch: launch.transpose()?,
-                history: history.or(settings.has("no-history").then_some(false)),
+                history: history.or(settings.has("history").then_some(true)),
                 yes: settings.has("yes"),
             };
             let offers = ["url", "fabric-url", "demo", "patterns-dir", "start-fabric"];

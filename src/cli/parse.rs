@@ -86,10 +86,6 @@ impl<'a> FlagsAndEnv<'a> {
                 "--{one} and --{other} are two commands; give one of them"
             ));
         }
-        if self.has("history") && self.has("no-history") {
-            let why = "--history and --no-history are opposites; give one of them";
-            return Err(why.to_owned());
-        }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let is_call = self.has("call");
         let fits = |long: &str| match long {

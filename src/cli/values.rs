@@ -109,8 +109,8 @@ pub(super) fn language(text: &str) -> Result<String, String> {
 
 pub(super) fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
-        "true" | "1" | "yes" => Ok(true),
-        "false" | "0" | "no" => Ok(false),
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
         _ => Err(wrong(text, "is neither yes nor no; give true or false")),
     }
 }
@@ -125,16 +125,14 @@ pub(crate) fn from_home(text: String) -> String {
 
 /// A program to start: yes for the usual one, no for none, or its name or path, which becomes absolute.
 pub(super) fn program(text: &str) -> Result<Option<PathBuf>, String> {
+    if let Ok(on) = switch(text) {
+        return Ok(on.then(PathBuf::new));
+    }
     let path = match text.contains(['/', MAIN_SEPARATOR]) {
         true => std::path::absolute(text).ok(),
         false => Some(text.into()).filter(|_| !text.is_empty()),
     };
-    match switch(text) {
-        // Words that people write for a switch.
-        Err(why) if ["on", "off", "y", "n"].contains(&&*text.to_ascii_lowercase()) => Err(why),
-        Err(_) => valid(path.map(Some), text, "is not a program; give its path"),
-        Ok(on) => Ok(on.then(PathBuf::new)),
-    }
+    valid(path.map(Some), text, "is not a program; give its path")
 }
 
 /// An address or name to listen on, without brackets.
@@ -144,16 +142,6 @@ pub(super) fn host(text: &str) -> Result<String, String> {
     let rest =
         "is not an address or name; give one alone, such as 127.0.0.1, and the port by --port";
     valid(host, text, rest)
-}
-
-pub(super) fn port(text: &str) -> Result<u16, String> {
-    // Kubernetes sets NAME_PORT for each Service NAME.
-    let hint = "is what Kubernetes sets for a Service called fabric-mcp; give --port, or set \
-                enableServiceLinks: false";
-    count(text, 0, u16::MAX).map_err(|why| match text.starts_with("tcp://") {
-        true => wrong(text, hint),
-        false => why,
-    })
 }
 
 /// A whole number from `least` to `most`.

@@ -92,7 +92,6 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
---install zed --history --no-history => --history and --no-history are opposites; give one of them
 --yes => --yes only works with --install and --uninstall; leave it out, or add what it needs
 --generate skill x --all => --all only works with --generate skills; leave it out, or add what it needs
 --url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;

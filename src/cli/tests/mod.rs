@@ -206,10 +206,7 @@ fn values_become_what_they_mean() {
 /// A variable and its value, and what is said about it after its name; `HEADER` stands for what a header cannot carry.
 const WRONG_VARIABLES: &str = r#"
 FABRIC_MCP_PORT=x => "x" is not a number from 0 to 65535; give one
-FABRIC_MCP_PORT=tcp://10.0.0.1:8000 => "tcp://10.0.0.1:8000" is what Kubernetes sets for a Service
-    called fabric-mcp; give --port, or set enableServiceLinks: false
-FABRIC_MCP_DEMO=on => "on" is neither yes nor no; give true or false
-FABRIC_MCP_START_FABRIC=OFF => "OFF" is neither yes nor no; give true or false
+FABRIC_MCP_DEMO=y => "y" is neither yes nor no; give true or false
 FABRIC_MCP_ALLOW_PATTERN=a,b\c => "b\\c" is not a pattern's name;
     give 1 to 128 characters without / and \
 FABRIC_BASE_URL=http://joe:hunter2@fabric => the URL holds a user name or password, which would end up in logs;
