@@ -154,9 +154,9 @@ pub(crate) fn check_name(flag: &str, tool: &str, policy: &Policy) -> Result<(), 
         _ => "the tools are",
     };
     let hint = hint(tool, &names, all);
-    let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
+    let tool = shown(tool, 64);
     Err(ExitReason::usage(format!(
-        "{flag}: there is no tool \"{shown}\"; {hint}"
+        "{flag}: there is no tool \"{tool}\"; {hint}"
     )))
 }
 
@@ -187,10 +187,6 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
                 };
                 let (name, member) = key.split_once('.').unwrap_or((key, ""));
                 let mut place = arguments.entry(name).or_insert(Value::Null);
-                let object = serde_json::from_str::<Map<_, _>>(place.as_str().unwrap_or_default());
-                if let (false, Ok(members)) = (member.is_empty(), object) {
-                    *place = members.into();
-                }
                 if !member.is_empty() && (place.is_null() || place.is_object()) {
                     place = &mut place[member];
                 }
@@ -315,16 +311,15 @@ fn input(name: &str, text: impl Read) -> Result<String, ExitReason> {
 /// # Errors
 /// What they are instead, and what makes text of it.
 fn decoded(bytes: Vec<u8>) -> Result<String, String> {
-    let wide = match bytes[..] {
-        [0xff, 0xfe, 0, 0, ..] | [1..=255, 0, 0, 0, 1..=255, 0, 0, 0, ..] => "32LE",
-        [0, 0, 0xfe, 0xff, ..] | [0, 0, 0, 1..=255, 0, 0, 0, 1..=255, ..] => "32BE",
-        [0xff, 0xfe, ..] | [1..=255, 0, 1..=255, 0, ..] => "16LE",
-        [0xfe, 0xff, ..] | [0, 1..=255, 0, 1..=255, ..] => "16BE",
+    let order = match bytes[..] {
+        [0xff, 0xfe, ..] | [1..=255, 0, 1..=255, 0, ..] => "LE",
+        [0xfe, 0xff, ..] | [0, 1..=255, 0, 1..=255, ..] => "BE",
         _ => "",
     };
-    if let Some(bits) = wide.get(..2) {
-        let what = format!("UTF-{bits}, not UTF-8: iconv -f UTF-{wide} -t UTF-8 converts it");
-        return Err(what);
+    if !order.is_empty() {
+        return Err(format!(
+            "UTF-16, not UTF-8: iconv -f UTF-16{order} -t UTF-8 converts it"
+        ));
     }
     // If the bytes can be UTF-8, the tool itself says whether they are text.
     String::from_utf8(bytes).map_err(|error| {
@@ -704,7 +699,7 @@ mod tests {
     fn wrong_words_are_told_with_what_to_type() {
         let unknown = check_name("--call", "x\u{1b}", &Policy::default()).unwrap_err();
         let unknown = unknown.reason;
-        let start = "--call: there is no tool \"x\\u{1b}\"; fabric_run_pattern pattern_name=NAME runs a pattern; the tools are fabric_";
+        let start = "--call: there is no tool \"x\"; fabric_run_pattern pattern_name=NAME runs a pattern; the tools are fabric_";
         assert!(unknown.starts_with(start), "{unknown}");
         for case in [
             "5 => is not a JSON object",
@@ -736,8 +731,6 @@ mod tests {
             r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows all of them"#,
             r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt? --list-tools shows all of them"#,
             r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean input_text=…, without spaces around the =? --list-tools shows all of them"#,
-            r#"fabric_run_pattern variables={"a":"1"} variables.b=2 => {"variables":{"a":"1","b":"2"}}"#,
-            r#"fabric_run_pattern variables={"a":"1"} variables.a=2 => --call: variables.a is given twice; leave one out"#,
             "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",
             r#"fabric_run_pattern variables=x variables.a=1 => --call: variables.a is given twice; leave one out"#,
             "fabric_list_patterns query=x y => --call: query is given twice; leave one out",
@@ -799,8 +792,6 @@ mod tests {
             (b"\xff\xfea\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
             (b"a\0b\0".to_vec(), "it is UTF-16, not UTF-8: iconv"),
             (b"\0a\0b".to_vec(), "iconv -f UTF-16BE -t UTF-8"),
-            (b"\xff\xfe\0\0a\0\0\0".to_vec(), "iconv -f UTF-32LE"),
-            (b"\0\0\0a\0\0\0b".to_vec(), "iconv -f UTF-32BE -t UTF-8"),
             (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
             (b"\xff\xd8\xff\xe1\x2f\xfeExif".to_vec(), "it is an image"),
             (b"\0\0\0\x24ftypheic\xff".to_vec(), "it is an image"),
