@@ -12,7 +12,6 @@ mod unit;
 pub(crate) use skill_files::write as write_skills;
 
 use std::env::consts::OS;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::access;
@@ -94,12 +93,8 @@ pub(crate) fn generate(
 fn compose(secrets: Option<&str>) -> Result<String, String> {
     if let Some(file) = secrets {
         let token = format!("{AUTH_TOKEN}={}\n", access::token());
-        let created = create_private(Path::new(file), &token, |_| Ok(()));
-        created.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => format!(
-                "{file} is there already, and clients may use its token; give another name, or remove it first"
-            ),
-            _ => format!("{file} cannot be written: {error}; give a file in a folder of yours"),
+        create_private(Path::new(file), &token, |_| Ok(())).map_err(|error| {
+            format!("{file} cannot be written: {error}; give a new file in a folder of yours")
         })?;
     }
     // A string of JSON is one of YAML, in which $ begins a variable of Compose.

@@ -263,7 +263,7 @@ fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
     let found = text.matches("_IMAGE:?").count();
     assert_eq!(found, 2, "no image by default: {text}");
     let again = Program::new(["--generate", "compose", name]).run(DEADLINE);
-    again.expect_code(2).expect_stderr("is there already");
+    again.expect_code(2).expect_stderr("give a new file in");
     assert_eq!(fs::read_to_string(&file).unwrap(), secrets);
     let server = HttpServer::start(Program::with(&FakeFabric::start()).env(variable, token));
     let bearer = format!("Bearer {token}");
