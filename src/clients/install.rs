@@ -215,10 +215,8 @@ impl Installation {
         );
         let known = self.history.or(chosen).or(self.yes.then_some(true));
         if !known.map_or_else(|| ask(&question, true), Ok)? {
-            let limits = ["an hour", &time];
-            let limit = limits[usize::from(has(args, &[KEEP_RUNS]))];
             return Ok(format!(
-                "Runs are kept in memory only, for {limit}; {HISTORY} keeps them for {time}.\n"
+                "Runs are kept in memory only; {HISTORY} keeps them for {time}.\n"
             ));
         }
         args.push(HISTORY.to_owned());
@@ -659,32 +657,24 @@ fn agreed() -> Result<bool, String> {
     say(why).map(|()| agreed)
 }
 
-/// Asks, once more after an answer that means nothing. An empty one, or nobody there to give one, means the `usual` one.
+/// Asks. An empty answer, or nobody there to give one, means the `usual` one.
 fn ask(question: &str, usual: bool) -> Result<bool, String> {
     let mut answers = io::stdin().lock();
     if !answers.is_terminal() {
         return Ok(usual);
     }
-    for _ in 0..2 {
-        say(question)?;
-        let mut answer = String::new();
-        answers
-            .read_line(&mut answer)
-            .map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
-        if let Some(meant) = meaning(&answer, usual) {
-            return Ok(meant);
-        }
-    }
-    Ok(false)
+    say(question)?;
+    let mut answer = String::new();
+    let read = answers.read_line(&mut answer);
+    read.map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
+    Ok(is_yes(&answer, usual))
 }
 
-fn meaning(answer: &str, usual: bool) -> Option<bool> {
+fn is_yes(answer: &str, usual: bool) -> bool {
     match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Some(true),
-        "n" | "no" => Some(false),
         // At the end of the input there is no line end.
-        "" => Some(usual && answer.ends_with('\n')),
-        _ => None,
+        "" => usual && answer.ends_with('\n'),
+        said => ["y", "yes"].contains(&said),
     }
 }
 
@@ -766,13 +756,12 @@ mod tests {
 
     #[test]
     fn only_a_yes_is_one() {
-        for (meant, answers) in [
-            (Some(true), ["y\n", " Yes \r\n", "YES", "\n"]),
-            (Some(false), ["", "n\n", "No", " "]),
-            (None, ["nein\n", "y y\n", "q\n", "0\n"]),
+        for (is_one, answers) in [
+            (true, ["y\n", " Yes \r\n", "YES", "\n"]),
+            (false, ["", "n\n", "nein\n", "y y\n"]),
         ] {
-            let found = answers.map(|answer| meaning(answer, true));
-            assert_eq!(found, [meant; 4], "{answers:?}");
+            let found = answers.map(|answer| is_yes(answer, true));
+            assert_eq!(found, [is_one; 4], "{answers:?}");
         }
     }
 }
