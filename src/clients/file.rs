@@ -97,7 +97,10 @@ impl ClientFile {
             });
             return written.map(|()| None).map_err(unwritable);
         };
-        let backup = back_up(file, &before, &old)
+        let mut backups = backups(file);
+        let backup = backups.find(|path| fs::symlink_metadata(path).is_err());
+        let backup = backup.ok_or("there are too many backups of it already")?;
+        create_private(&backup, &before, |new| take_after(new, &old, PRIVATE))
             .map_err(|error| format!("no backup can be made of it: {error}"))?;
         let new = beside(file, &format!(".{}.new", std::process::id()));
         let mask = if is_secret { PRIVATE } else { 0o777 };
@@ -114,14 +117,8 @@ impl ClientFile {
     }
 }
 
-/// Writes a backup beside a file. It has another extension: some clients read every file of a folder.
-fn back_up(file: &Path, text: &str, old: &Metadata) -> io::Result<PathBuf> {
-    let free = backups(file).find(|path| fs::symlink_metadata(path).is_err());
-    let backup = free.ok_or_else(|| io::Error::other("there are too many already"))?;
-    create_private(&backup, text, |new| take_after(new, old, PRIVATE)).map(|()| backup)
-}
-
-/// The paths that its backups may have, in this order.
+/// The paths that its backups may have, in this order. They have another extension: some clients read every file of a
+/// folder.
 fn backups(file: &Path) -> impl Iterator<Item = PathBuf> {
     let others = (2..=MAX_BACKUPS).map(|number| beside(file, &format!(".backup-{number}")));
     std::iter::once(beside(file, ".backup")).chain(others)

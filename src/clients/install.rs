@@ -18,7 +18,7 @@ use crate::url::{self, Authority, Host};
 
 use super::file::{self, ClientFile};
 use super::jsonc::Document;
-use super::layout::{self, KEYS, member};
+use super::layout::{self, is_key, member};
 use super::{Format, Launch, McpClient, NAME, OWN, PROGRAM, TOKEN_PLACEHOLDER, located};
 
 /// How long a check of the entry may take.
@@ -417,11 +417,9 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     let lines =
         problems.map(|one| format!("Check: {} {}\n", text(&one["what"]), text(&one["fix"])));
     let number = report["fabric"]["patterns"].as_u64();
-    let works = number.filter(|_| report["ok"] == true).map(|number| {
-        let are = if number == 1 { "is" } else { "are" };
-        let patterns = counted(number, "pattern");
-        format!("Check: it works; there {are} {patterns}.\n")
-    });
+    let works = number.filter(|_| report["ok"] == true);
+    let works =
+        works.map(|number| format!("Check: it works, with {}.\n", counted(number, "pattern")));
     Ok(works.into_iter().chain(lines).collect())
 }
 
@@ -468,7 +466,7 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
         // A server that asks for OAuth may take a token as well.
         let is_token = member == "headers" && started(&entry).is_none() && entry[member].is_null();
         let is_kept = is_token && is_same && !is_place(&theirs["Authorization"]);
-        if is_kept || !KEYS.contains(&member.as_str()) {
+        if is_kept || !is_key(member) {
             entry[member] = theirs.clone();
         }
         let values = entry.get_mut(member).and_then(Value::as_object_mut);

@@ -3,21 +3,13 @@
 use serde_json::Value;
 
 /// Every key of an entry and of its `env`, in this order; other keys follow.
-pub(super) const KEYS: [&str; 13] = [
-    "type",
-    "source",
-    "command",
-    "args",
-    "env",
-    "environment",
-    "url",
-    "serverUrl",
-    "httpUrl",
-    "headers",
-    "FABRIC_BASE_URL",
-    "SSL_CERT_FILE",
-    "FABRIC_API_KEY",
-];
+const KEYS: &str = "type source command args env environment url serverUrl httpUrl headers \
+    FABRIC_BASE_URL SSL_CERT_FILE FABRIC_API_KEY";
+
+/// Whether `--install` writes a key of this name.
+pub(super) fn is_key(name: &str) -> bool {
+    KEYS.split(' ').any(|key| key == name)
+}
 
 /// The text, each level indented by `unit`, or all on one line without it. `line` is the line break and the indentation
 /// before the line that the text begins on.
@@ -30,10 +22,8 @@ pub(super) fn text(value: &Value, unit: Option<&str>, line: &str) -> String {
         Value::Object(members) if !members.is_empty() => members,
         other => return written(other),
     };
-    let first = KEYS.iter().filter_map(|key| members.get_key_value(*key));
-    let others = members
-        .iter()
-        .filter(|(key, _)| !KEYS.contains(&key.as_str()));
+    let first = KEYS.split(' ').filter_map(|key| members.get_key_value(key));
+    let others = members.iter().filter(|(key, _)| !is_key(key));
     let members = first.chain(others);
     let inner = unit.map(|unit| format!("{line}{unit}"));
     let (inner, line) = (inner.as_deref(), inner.as_ref().map_or("", |_| line));

@@ -363,19 +363,10 @@ fn readable(result: &Value, text: &str) -> Option<String> {
 
 /// Objects as a table, a column for each member that there is of these.
 fn aligned(rows: &[Value]) -> String {
-    const COLUMNS: [&str; 9] = [
-        "name",
-        "created_at",
-        "patterns",
-        "model",
-        "status",
-        "run_id",
-        "excerpt",
-        "description",
-        "variables",
-    ];
+    const COLUMNS: &str =
+        "name created_at patterns model status run_id excerpt description variables";
     let has = |column: &&str| rows.iter().any(|row| !row[*column].is_null());
-    let columns = Vec::from_iter(COLUMNS.into_iter().filter(has));
+    let columns = Vec::from_iter(COLUMNS.split(' ').filter(has));
     lines(&columns, rows, true)
 }
 

@@ -13,24 +13,20 @@ const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 /// The unit that starts `program`, or the template of units, whose instance is the port.
 ///
 /// # Errors
-/// A path that systemd refuses.
+/// A path that would not mean itself in a unit.
 pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> {
-    let command = command(program)?;
+    // ExecStart= takes this path as it is: white space, quotes, backslashes, $ and % mean something there.
+    let is_usual = |c: char| c.is_alphanumeric() || "/-_.+@~:".contains(c);
+    let path = program.to_str().filter(|path| path.chars().all(is_usual));
+    let why = "move it to where the path has only usual characters, such as /usr/local/bin";
+    let path = path.ok_or_else(|| format!("systemd starts no program at {program:?}; {why}"))?;
     let is_hidden = HIDDEN.iter().any(|folder| program.starts_with(folder));
     let marks = [
         ("@UNIT@", !is_template),
         ("@TEMPLATE@", is_template),
         ("@HIDDEN@", is_hidden),
     ];
-    Ok(filled(&kept(TEXT, &marks), &[("@PROGRAM@", command)]))
-}
-
-/// A path that `ExecStart=` takes as it is: white space, quotes, backslashes, `$` and `%` mean something there.
-fn command(program: &Path) -> Result<&str, String> {
-    let is_usual = |c: char| c.is_alphanumeric() || "/-_.+@~:".contains(c);
-    let path = program.to_str().filter(|path| path.chars().all(is_usual));
-    let why = "move it to where the path has only usual characters, such as /usr/local/bin";
-    path.ok_or_else(|| format!("systemd starts no program at {program:?}; {why}"))
+    Ok(filled(&kept(TEXT, &marks), &[("@PROGRAM@", path)]))
 }
 
 #[cfg(test)]

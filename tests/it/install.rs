@@ -190,7 +190,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     install("--yes")
         .expect_code(0)
         .expect_stdout(&kept)
-        .expect_stdout("Check: it works; there are ");
+        .expect_stdout("Check: it works, with ");
     let text = home.read(file);
     let words = [
         "\"--history\"",
@@ -260,7 +260,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     refused(&none, "--patterns-dir");
     home.write("one/p/system.md", "Do it.");
     home.run(&format!("{from}/one"))
-        .expect_stdout("Check: it works; there is 1 pattern.\n");
+        .expect_stdout("Check: it works, with 1 pattern.\n");
     let unused = home.path("one/p/system.md").display().to_string();
     let unused = home.run(&format!("{from}/one --yes --state-dir {unused}"));
     refused(&unused, "--state-dir: not a folder");
@@ -528,15 +528,13 @@ fn a_key_or_token_that_was_filled_in_stays() {
         changed.expect_code(0).expect_stdout("…");
         let is_so = !changed.stdout.contains("canary") && home.read(file).contains(filled);
         assert!(is_so, "{changed:?}");
-        let elsewhere = match flags.contains("--url") {
-            true => run("--url http://localhost:1/mcp"),
-            false => run("--fabric-url http://localhost:1"),
+        let gone = "no longer has: --max-runs 3 --fabric-url http://127.0.0.1:8080.";
+        let (elsewhere, told) = match flags.contains("--url") {
+            true => ("--url http://localhost:1/mcp", "Written"),
+            false => ("--fabric-url http://localhost:1", gone),
         };
+        run(elsewhere).expect_stdout(told);
         assert!(home.read(file).contains(place), "no other host gets it");
-        if !flags.contains("--url") {
-            elsewhere
-                .expect_stdout("no longer has: --max-runs 3 --fabric-url http://127.0.0.1:8080.");
-        }
     }
     let sent = server.requests_of("POST /mcp");
     let sent: Vec<_> = sent.iter().map(|one| one.header("Authorization")).collect();
