@@ -158,13 +158,15 @@ impl<'a> Document<'a> {
     /// Removes our server with its line and the comma that would be left over.
     fn take(&self, own: &Range<usize>) -> String {
         let ([before, previous], [gap, _]) = (self.parts[own.start - 1], self.parts[own.start]);
-        let gap = match line_start([gap, ""]) {
-            Some(line) => &gap[..gap.len() - line.len()],
-            None => gap.trim_end_matches([' ', '\t']),
-        };
         let has_comma = self.parts[own.end][1] == ",";
         let end = own.end + usize::from(has_comma);
         let [after, next] = self.parts[end];
+        let gap = match line_start([gap, ""]) {
+            Some(line) if after.contains('\n') => &gap[..gap.len() - line.len()],
+            // A comment above it must not take in what follows on its line.
+            Some(_) => gap,
+            None => gap.trim_end_matches([' ', '\t']),
+        };
         let is_blank = |gap: &str| gap.trim_matches(BLANKS).is_empty();
         match [previous, next] {
             // Empty again, as before anything was added.
@@ -400,6 +402,7 @@ mod tests {
             r#"{"servers": {"x": 2, "fabric": 1,}} => {"servers": {"x": 2,}}"#,
             "{\"servers\": {\n  \"a\": 1,\n  \"fabric\": 1,\n  \"x\": 2\n}} => {\"servers\": {\n  \"a\": 1,\n  \"x\": 2\n}}",
             "{\"servers\": {\n  // kept\n  \"fabric\": 1\n}} => {\"servers\": {\n  // kept\n}}",
+            "{\"servers\": {\n  // kept\n  \"fabric\": 1}} => {\"servers\": {\n  // kept\n  }}",
         ] {
             let (text, left) = case.split_once(" => ").expect("two parts");
             assert_eq!(edited(text, None), Ok(Some(left.to_owned())));

@@ -20,7 +20,6 @@ Instal zed => "Instal" does not belong to a flag; did you mean --install?
 summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes flags only:
     --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others
 -install cursor => -i is not a flag; did you mean --install?
--check => -c is not a flag; did you mean --check?
 -khunter2 => -k is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
 --setup => --setup is not a flag; did you mean fabric --setup, which is Fabric's?
 --history => --history only works with --install and --state-dir; to see what was run, give --call fabric_get_run
