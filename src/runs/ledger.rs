@@ -118,24 +118,22 @@ impl Folder {
     /// The line was not written, and should be tried again.
     pub(super) fn account_dead(&self, line: &str, times: &[String]) -> io::Result<()> {
         let mut is_there = false;
+        let step = line.rmatch_indices('\t').nth(1).map_or(0, |(at, _)| at);
         let times = times.iter().map(String::as_str).chain([line]);
         for month in BTreeSet::from_iter(times.map(|time| self.month(&time[..7]))) {
             if let Ok(file) = open_plain(&month, OpenOptions::new().read(true)) {
-                let step = LedgerLine::parse(line).map(|line| line.step);
-                lines(file, |line| is_there |= Some(line.step) == step);
+                lines(file, &line[step..], |_| is_there = true);
             }
         }
         if is_there {
             return Ok(());
         }
-        let file = self.put(&mut lock(&self.is_held), line)?;
-        self.has_settled.store(true, Ordering::Relaxed);
-        file.sync_data()
+        self.put(&mut lock(&self.is_held), line)?.sync_data()
     }
 
-    /// Writes the lines that wait, up to the first that cannot be written. Says whether one was written, and how many wait;
-    /// if too many do, the rest is logged.
-    pub(super) fn flush(&self) -> (bool, usize) {
+    /// Writes the lines that wait, up to the first that cannot be written. Says how many still wait; if too many do, the
+    /// rest is logged.
+    pub(super) fn flush(&self) -> usize {
         let (mut is_held, mut written) = (lock(&self.is_held), None);
         let first = || lock(&self.ledger).waiting.front().cloned();
         while let Some(Ok(file)) = first().map(|line| self.put(&mut is_held, &line)) {
@@ -143,12 +141,10 @@ impl Folder {
             lock(&self.ledger).waiting.pop_front();
         }
         drop(is_held);
-        let has_settled = self.has_settled.swap(false, Ordering::Relaxed);
-        let waiting = self.log_waiting(MAX_WAITING);
         // Without the lock, so that no other thread waits for the disk. If this fails, only a power cut can lose the
         // lines.
-        let synced = written.map(|file| file.sync_data());
-        (synced.is_some() || has_settled, waiting)
+        let _synced = written.map(|file| file.sync_data());
+        self.log_waiting(MAX_WAITING)
     }
 
     /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all,
@@ -171,6 +167,8 @@ impl Folder {
         let written = self.append(line, PATIENCE * u32::from(!*is_held));
         let is_busy = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
         *is_held = written.as_ref().is_err_and(is_busy);
+        self.has_written
+            .fetch_or(written.is_ok(), Ordering::Relaxed);
         written.inspect_err(|error| {
             if let Some(line) = LedgerLine::parse(line) {
                 let what = "its line of the ledger could not be written";
@@ -220,7 +218,7 @@ impl Folder {
         if let Ok(mut file) = file
             && file.seek(SeekFrom::Start(state.read)).is_ok()
         {
-            let (read, _) = lines(file, |line| {
+            let (read, _) = lines(file, "", |line| {
                 let used = state.used.entry(line.caller.to_owned()).or_default();
                 *used = used.saturating_add(line.sum());
             });
@@ -266,14 +264,17 @@ fn column(name: &str) -> String {
     name.chars().map(encoded).collect()
 }
 
-/// Reads the whole lines of a file up to its end. Says how many bytes they are, and how many of them cannot be read.
-pub(super) fn lines(file: File, mut each: impl FnMut(LedgerLine<'_>)) -> (u64, usize) {
+/// Reads the whole lines of a file up to its end, and what those say that end in this way. Says how many bytes they are,
+/// and how many of them cannot be read.
+pub(super) fn lines(file: File, end: &str, mut each: impl FnMut(LedgerLine<'_>)) -> (u64, usize) {
     let (mut file, mut line, mut read, mut unread) = (BufReader::new(file), Vec::new(), 0, 0);
     let mut next = |line: &mut Vec<u8>| file.by_ref().take(MAX_LINE).read_until(b'\n', line);
     while next(&mut line).is_ok() && (line.ends_with(b"\n") || line.len() as u64 == MAX_LINE) {
-        match str::from_utf8(&line).ok().and_then(LedgerLine::parse) {
-            Some(line) => each(line),
-            None => unread += 1,
+        if line.ends_with(end.as_bytes()) {
+            match str::from_utf8(&line).ok().and_then(LedgerLine::parse) {
+                Some(line) => each(line),
+                None => unread += 1,
+            }
         }
         read += line.len() as u64;
         line.clear();
@@ -435,26 +436,26 @@ mod tests {
         assert!((PATIENCE..50 * PATIENCE).contains(&took), "once: {took:?}");
         let (accounts, clock) = (Accounts::alone(1), Arc::new(HandClock::default()));
         let runs = Runs::new(Duration::ZERO, Some(folder.clone()), &accounts, clock);
-        assert_eq!((folder.flush(), runs.unwritten()), ((false, 101), 101));
+        assert_eq!((folder.flush(), runs.unwritten()), (101, 101));
         assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
         held.unlock().unwrap();
-        // Even if no run is kept, lines that wait are written at the end of the process.
-        runs.interrupt_all();
-        assert_eq!((folder.flush(), folder.is_failing()), ((false, 0), false));
+        // Even if no run is kept, lines that wait are written, and that they are is told.
+        add([1, 1]);
+        assert!(!runs.is_failing());
         // Somebody's bytes without an end.
         let mut file = File::options().append(true).open(at.0.join(JULY)).unwrap();
         file.write_all(&[b'x'; MAX_LINE as usize]).unwrap();
         add([1, 1]);
         assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
         let rows = usage(&at.0, ("2026-07", true), None).unwrap();
-        assert_eq!(rows[1]["steps"], 103);
+        assert_eq!(rows[1]["steps"], 104);
         // What still waits at the end is logged, once.
         fs::remove_file(at.0.join(JULY)).unwrap();
         fs::create_dir(at.0.join(JULY)).unwrap();
         (0..=MAX_WAITING).for_each(|_| add([1, 1]));
-        assert_eq!(folder.flush().1, MAX_WAITING);
+        assert_eq!(folder.flush(), MAX_WAITING);
         runs.interrupt_all();
-        assert_eq!(folder.flush().1, 0);
+        assert_eq!(folder.flush(), 0);
     }
 
     #[test]
@@ -466,7 +467,7 @@ mod tests {
         fs::create_dir(at.0.join(JULY)).unwrap();
         let unwritten = line(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
         folders[0].account(unwritten.clone());
-        let found = (folders[0].flush().1, folders[0].is_waiting(&unwritten));
+        let found = (folders[0].flush(), folders[0].is_waiting(&unwritten));
         assert_eq!(found, (1, true));
         let used = |day, caller| {
             let now = TODAY + day * DAY;
@@ -485,7 +486,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(folders[0].flush().1, 0);
+        assert_eq!(folders[0].flush(), 0);
         assert_eq!(used(0, "token:alice"), [202; 2]);
     }
 }

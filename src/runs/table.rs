@@ -155,7 +155,7 @@ impl Runs {
 
     /// How many lines of the ledger could not be written, though that was just tried.
     pub(crate) fn unwritten(&self) -> usize {
-        self.ledger.as_ref().map_or(0, |folder| folder.flush().1)
+        self.ledger.as_ref().map_or(0, |folder| folder.flush())
     }
 
     /// How many tokens a caller has used this month, by the ledger.
@@ -175,7 +175,7 @@ impl Runs {
     pub(crate) fn is_failing(&self) -> bool {
         let failing = self.ledger.as_ref().filter(|folder| folder.is_failing());
         failing.is_some_and(|folder| {
-            self.rewrite(false);
+            self.rewrite();
             folder.is_failing()
         })
     }
@@ -286,7 +286,7 @@ impl Runs {
                 && let Some(folder) = &self.folder
                 && folder.is_failing()
             {
-                self.rewrite(true);
+                self.rewrite();
             }
         }
     }
@@ -322,18 +322,16 @@ impl Runs {
         is_written
     }
 
-    /// Writes the lines and ends that could not be written, up to the first that still cannot. The smallest first: little room is
-    /// better used for many of them. `works`: something has just been written.
-    fn rewrite(&self, works: bool) {
+    /// Writes the lines and ends that could not be written, up to the first that still cannot. The smallest first: little
+    /// room is better used for many of them.
+    fn rewrite(&self) {
         let _alone = lock(&self.rewriting);
         let Some(folder) = &self.ledger else { return };
         let ended = |entry: &RunEntry| entry.live(true);
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
-        let (has_written, waiting) = folder.flush();
-        let works = waiting == 0 && (works || has_written || !unwritten.is_empty());
         let store = |live: &Arc<LiveRun>| self.store(live, Record::clone(&live.record()));
-        if works && unwritten.iter().all(store) {
+        if folder.flush() == 0 && unwritten.iter().all(store) {
             folder.recovered();
         }
     }
@@ -452,7 +450,7 @@ impl Runs {
 
     /// Brings the table up to date with what has changed in the folder.
     fn refresh(&self, folder: &Arc<Folder>) {
-        self.rewrite(false);
+        self.rewrite();
         let names = match folder.names() {
             Ok(names) => names,
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
@@ -511,7 +509,7 @@ impl Runs {
         for live in open {
             self.close(&live, RunState::Interrupted, live.record().report.clone());
         }
-        self.rewrite(false);
+        self.rewrite();
         if let Some(folder) = &self.ledger {
             folder.log_waiting(0);
         }

@@ -290,6 +290,9 @@ fn a_folder_that_fails_again_at_once_is_not_said_to_work_again() {
         let full = ErrorKind::StorageFull.into();
         folder.warn(RunId::new(), "its end could not be written", &full);
         folder.recovered();
+        assert!(folder.is_failing(), "nothing was written since");
+        folder.write(&record(&Identity::Local), true).unwrap();
+        folder.recovered();
         folder.is_failing()
     };
     assert_eq!([fails(), fails(), fails()], [false, true, true]);
