@@ -348,7 +348,8 @@ mod tests {
         let at = Temporary::new();
         let folder = open(&at);
         let run = record(&named("token:alice"));
-        let add = |step, tokens| folder.account(line(TODAY, &run, &asked(step, "m"), "ok", tokens));
+        let add =
+            |step, tokens| folder.account(line(TODAY, &run, &asked(step, "V/M"), "ok", tokens));
         add(1, Ok([5, 7]));
         let path = at.0.join(JULY);
         let line = fs::read_to_string(&path).unwrap();
@@ -365,17 +366,21 @@ mod tests {
         // Whoever finds it interrupted.
         add(1, Err([0, 9]));
         add(2, Err([0, 1]));
-        let prices = [("default".to_owned(), [1e6, 0.5])].into();
-        let rows = |from, in_it| usage(&at.0, (from, in_it), Some(&prices)).unwrap();
-        let july = rows("2026-07", true);
+        let rows = |from, in_it, priced: &str| {
+            let prices = [(priced.to_owned(), [1e6, 0.5])].into();
+            usage(&at.0, (from, in_it), Some(&prices)).unwrap()
+        };
+        let july = rows("2026-07", true, "m");
         let row = |caller, model| {
             json!({"caller": caller, "model": model, "runs": 1, "steps": 2, "input_tokens": 8,
             "output_tokens": 8, "estimated_tokens": 4, "cost": 8.000004})
         };
-        assert_eq!(july, [row("token:alice", "m"), row("all", "")]);
-        assert_eq!(rows("2026-07-28", false), july);
+        assert_eq!(july, [row("token:alice", "V/M"), row("all", "")]);
+        for priced in ["v/m", "default"] {
+            assert_eq!(rows("2026-07-28", false, priced), july);
+        }
         for (from, in_it) in [("2026-07-29", false), ("2026-08", true), ("2026-06", true)] {
-            assert_eq!(rows(from, in_it).len(), 1, "only the sum");
+            assert_eq!(rows(from, in_it, "m").len(), 1, "only the sum");
         }
     }
 
@@ -416,6 +421,10 @@ mod tests {
             at.leave(&run);
             assert_eq!((steps(), folder.used(now, "token:bob")), (json!(sum), 0));
         }
+        // Its line is of the month of its last text.
+        (run.asked, run.updated) = (Some(asked(2, "m")), TODAY);
+        at.leave(&run);
+        assert_eq!((steps(), folder.used(TODAY, alice)), (json!(5), 3));
     }
 
     #[test]

@@ -68,8 +68,6 @@ struct RunEntry {
 struct Age {
     began: i64,
     ended: Option<i64>,
-    /// How long it is kept after its end.
-    keep: u64,
 }
 
 impl Age {
@@ -140,7 +138,6 @@ impl Runs {
         Age {
             began: at(record.created),
             ended: record.ended.map(at),
-            keep: record.keep,
         }
     }
 
@@ -210,7 +207,6 @@ impl Runs {
         let age = Age {
             began: self.now(),
             ended: None,
-            keep: self.keep,
         };
         let entry = RunEntry {
             run: Run::Live(live.clone()),
@@ -311,7 +307,7 @@ impl Runs {
         if let Some(entry) = entry {
             entry.age.ended.get_or_insert(now);
             if let Some((folder, _)) = folder.filter(|_| is_written) {
-                entry.run = Run::Stored(folder.clone(), record.bare());
+                entry.run = Run::Stored(folder.clone(), record.clone().bare());
             }
         }
         live.closed(record);
@@ -336,19 +332,21 @@ impl Runs {
         }
     }
 
-    /// Has it been kept for its time, and for as long as it is promised? `ttl` is only asked for where that matters: it
-    /// takes a lock of the run.
-    fn is_expired(&self, age: Age, now: i64, ttl: impl FnOnce() -> Option<u64>) -> bool {
-        let is_past = |ended: i64| ended.saturating_add_unsigned(age.keep) <= now;
-        age.ended.is_some_and(is_past) && age.may_go(ttl(), now).is_some()
+    /// Has this run been kept for its time, and for as long as it is promised?
+    fn is_expired(&self, age: Age, now: i64, run: &Run) -> bool {
+        let is_past = |ended: i64| {
+            let known = run.known();
+            let until = ended.saturating_add_unsigned(known.keep);
+            until <= now && age.may_go(known.ttl, now).is_some()
+        };
+        age.ended.is_some_and(is_past)
     }
 
     /// Removes expired runs. False if there is none.
     pub(super) fn tidy(&self) -> bool {
         let now = self.now();
-        let is_expired = |_: &RunId, entry: &mut RunEntry| {
-            self.is_expired(entry.age, now, || entry.run.known().ttl)
-        };
+        let is_expired =
+            |_: &RunId, entry: &mut RunEntry| self.is_expired(entry.age, now, &entry.run);
         let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
         expired.iter().for_each(|(id, _)| self.forget(*id));
         !expired.is_empty()
@@ -398,9 +396,8 @@ impl Runs {
                 (Run::Stored(folder.clone(), record.bare()), age)
             }
         };
-        let record = run.known();
-        let is_expired = self.is_expired(age, self.now(), || record.ttl);
-        (caller.shares_with(&record.owner) && !is_expired).then_some(run)
+        let is_expired = self.is_expired(age, self.now(), &run);
+        (caller.shares_with(&run.known().owner) && !is_expired).then_some(run)
     }
 
     /// The caller's runs, the latest first. `None` for callers whose runs can only be found by id.

@@ -225,7 +225,11 @@ fn another_process_cancels() {
     let found = state(&mine, &run);
     assert_eq!(found, RunState::Cancelled, "looked at when asked");
     assert!(writer.is_cancelled());
-    complete(&writer);
+    thread::scope(|scope| {
+        scope.spawn(|| complete(&writer));
+        run.await_end();
+        assert!(!run.record().is_elsewhere(), "its end is waited for");
+    });
     assert_eq!(run.record().state, RunState::Cancelled);
     assert_eq!(at.names().len(), 2);
     assert!(!find(&other, &run).unwrap().cancel().unwrap());

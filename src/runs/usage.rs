@@ -1,7 +1,7 @@
 //! `--usage`: what callers have used of models, by the ledger.
 
 use std::array::from_fn;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
@@ -31,7 +31,8 @@ type Sums = [u64; 5];
 
 /// What each caller used of each model since the month or day `from`, or only in that month if `in_it`. Returns objects;
 /// the last one has the sums. With prices, they also have the cost where it is known. Runs whose process has
-/// died get their lines first; the log says if this user may not do that, and how many lines cannot be read.
+/// died get their lines first; the log says if this user may not do that, how many lines cannot be read, and which models
+/// have no price.
 ///
 /// # Errors
 /// The folder, or a ledger in it, cannot be read: which, and why.
@@ -82,11 +83,19 @@ pub(crate) fn usage(
         log::warn!("{lines} of the ledger cannot be read: that use is missing here");
     }
     let (mut all, mut costs, mut rows) = (Sums::default(), 0., Vec::new());
+    let mut unpriced = BTreeSet::new();
     for ([caller, model], sums) in sums {
         let cost = prices.and_then(|prices| cost(prices, &model, &sums));
+        if cost.is_none() {
+            unpriced.insert(model.clone());
+        }
         all = from_fn(|at| all[at].saturating_add(sums[at]));
         costs += cost.unwrap_or(0.);
         rows.push(row([&caller, &model], sums, cost));
+    }
+    if prices.is_some() && !unpriced.is_empty() {
+        let models = Vec::from_iter(unpriced).join(", ");
+        log::warn!("there is no price for {models}: what that cost is missing here");
     }
     rows.push(row(["all", ""], all, prices.map(|_| rounded(costs))));
     Ok(rows)
