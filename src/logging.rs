@@ -208,20 +208,19 @@ fn printable(text: &str) -> String {
 
 /// Until the guard is dropped, a panic of this thread is logged with this request id.
 pub(crate) fn request_scope(id: &str) -> Finally<impl FnMut() + use<>> {
-    scope(&REQUEST, Some(id.to_owned()))
+    scope(&REQUEST, id.to_owned())
 }
 
-/// Adds `caller=name` to each log line of this thread until the guard is dropped, or leaves it out, for events that the
-/// caller did not cause.
-pub(crate) fn caller_scope(name: Option<String>) -> Finally<impl FnMut()> {
+/// Adds `caller=name` to each log line of this thread until the guard is dropped.
+pub(crate) fn caller_scope(name: String) -> Finally<impl FnMut()> {
     scope(&CALLER, name)
 }
 
 type ThreadLocal = LocalKey<RefCell<Option<String>>>;
 
 /// A value of this thread until the guard is dropped, on the same thread; then the one before.
-fn scope(value: &'static ThreadLocal, now: Option<String>) -> Finally<impl FnMut()> {
-    let mut before = value.replace(now);
+fn scope(value: &'static ThreadLocal, now: String) -> Finally<impl FnMut()> {
+    let mut before = value.replace(Some(now));
     Finally(move || value.set(before.take()))
 }
 
@@ -540,7 +539,7 @@ mod tests {
         let logger = Logger::default();
         // Nobody takes the line away.
         lock(&logger.queue).has_writer = true;
-        let _scope = caller_scope(Some("alice ok=true".to_owned()));
+        let _scope = caller_scope("alice ok=true".to_owned());
         let mut line = Line::default();
         line.field("ok", false);
         logger.add(Level::Info, "fabric_mcp", line);

@@ -157,9 +157,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             logging::start(config.log_level, config.log_json);
             let folder = config.kept.state_dir.unwrap_or_default();
             let (from, in_it) = period.unwrap_or_else(|| (time::now()[..7].to_owned(), true));
-            let rows = runs::usage(&folder, (&from, in_it), prices.as_ref());
-            let why = |error| format!("--usage: {}", text::unusable("folder", &folder, &error));
-            let rows = rows.map_err(|error| ExitReason::failed(why(error)))?;
+            let rows = runs::usage(&folder, (&from, in_it), prices.as_ref())
+                .map_err(|why| ExitReason::failed(format!("--usage: {why}")))?;
             print(&call::usage(rows, config.json))
         }
         Command::Generate(what, words, client) => {

@@ -34,7 +34,7 @@ pub(crate) struct Access {
     pub(crate) tokens: Arc<Tokens>,
     /// Callers without a token are admitted by their addresses, if the tokens file has a line for them.
     admits_addresses: bool,
-    oauth: Option<Arc<OAuth>>,
+    pub(crate) oauth: Option<Arc<OAuth>>,
 }
 
 /// An admitted caller: made where a request or a connection is admitted, and handed on from there.
@@ -118,17 +118,6 @@ impl Access {
         Ok(caller)
     }
 
-    /// With OAuth, what [`OAuth::probe`] says.
-    pub(crate) fn probe(&self) -> Option<Result<String, String>> {
-        self.oauth.as_ref().map(|oauth| oauth.probe())
-    }
-
-    /// The metadata for OAuth clients, if `path` asks for it. `endpoint` is the path of the MCP endpoint. To be answered
-    /// before a token is asked for.
-    pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<Vec<u8>> {
-        self.oauth.as_ref()?.document(path, endpoint)
-    }
-
     /// The value of `WWW-Authenticate` for a caller who is not admitted.
     pub(crate) fn challenge(&self, refusal: AccessError) -> Option<String> {
         challenge(self.oauth.as_ref(), refusal)
@@ -157,11 +146,10 @@ impl Caller {
     /// The value of `WWW-Authenticate` that goes with a refusal to this caller: holders of named tokens are not sent to the
     /// issuer for a larger scope.
     pub(crate) fn challenge(&self, refusal: AccessError) -> Option<String> {
-        let oauth = match &self.pass {
-            Pass::OAuth(_, oauth, _) => Some(oauth),
-            Pass::Open | Pass::Token(..) | Pass::Address(_) => None,
+        let Pass::OAuth(_, oauth, _) = &self.pass else {
+            return challenge(None, refusal);
         };
-        challenge(oauth, refusal)
+        challenge(Some(oauth), refusal)
     }
 
     /// Does the caller have this role now, and what else does its line say? A named token that was removed or changed
@@ -353,7 +341,5 @@ mod tests {
         ] {
             assert_eq!(challenge(access, refusal, caller), value, "{refusal:?}");
         }
-        let path = "/.well-known/oauth-protected-resource";
-        assert!(named.document(path, "/mcp").is_none() && both.document(path, "/mcp").is_some());
     }
 }

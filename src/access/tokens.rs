@@ -1,14 +1,13 @@
 //! The named tokens: one from the environment, and those of a file, which is read again when it changes.
 //!
 //! ```text
-//!   request, run, tick of a stream ─▶ a second since the last look? ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
-//!                                                            SIGHUP ─▶ read ────────────────────────────────▶ tokens
+//!   each second ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
+//!        SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
-//! The thread that checks a token looks at the file; another one does so every 5 s, in case nobody calls. A file
-//! that was just written may be incomplete, so it counts only once it is as old as [`SETTLE_TIME`]. A line with a
-//! mistake grants nothing, and a file that is empty or cannot be read changes nothing. Both are logged when they are
-//! found, and then once a minute. No message repeats a word of the file, because a word in the wrong place may be a
-//! token.
+//! A thread of its own looks at the file, so no request waits for the disk. A file that was just written may be
+//! incomplete, so it counts only once it is as old as [`SETTLE_TIME`]. A line with a mistake grants nothing, and a file
+//! that is empty or cannot be read changes nothing. Both are logged when they are found, and then once a minute. No
+//! message repeats a word of the file, because a word in the wrong place may be a token.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{Metadata, OpenOptions};
@@ -24,16 +23,15 @@ use super::identity::{Identity, Role};
 use crate::account::Accounts;
 use crate::config::{MAX_SECRET, Secret, TOKEN_PREFIX};
 use crate::encoding::sha256::sha256_hex;
-use crate::logging;
 use crate::os::files::{self, open_plain};
 use crate::os::random;
-use crate::sync::{lock, spawn, try_lock};
+use crate::sync::{lock, spawn};
 use crate::text::{counted, shown, unusable};
 use crate::time::{self, Clock, SystemClock};
 
 /// What messages call the file.
 const SETTING: &str = "--tokens-file (FABRIC_MCP_TOKENS_FILE)";
-/// How often the file is looked at, at most.
+/// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a file must have been unchanged before it counts.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
@@ -94,11 +92,9 @@ pub(crate) struct Allowance {
     pub(super) until: Option<String>,
 }
 
-/// When to look at the file next, and what the last look found: its text and whether everybody may read it, or why it
-/// could not be read.
+/// What the last look at the file found: its text and whether everybody may read it, or why it could not be read.
 #[derive(Default)]
 struct Watch {
-    due: Duration,
     seen: Option<Result<(Fingerprint, bool), String>>,
     faults: Vec<String>,
     /// When these were logged.
@@ -157,15 +153,15 @@ impl Tokens {
         !lock(&self.watch).faults.is_empty()
     }
 
-    /// Looks at the file every few seconds, so that a mistake is logged each minute even if nobody calls.
+    /// Looks at the file from now on.
     pub(super) fn watch(self: &Arc<Tokens>) {
         let tokens = self.clone();
         if self.file.is_some() {
-            let otherwise = "the tokens file is read again only when a request comes";
+            let otherwise = "the tokens file is read again only after SIGHUP";
             spawn("tokens", otherwise, move || {
                 loop {
-                    thread::sleep(LOG_INTERVAL / 12);
-                    let _nobody = tokens.holder(NOBODY);
+                    thread::sleep(LOOK);
+                    report(tokens.look(&mut lock(&tokens.watch), SETTLE_TIME));
                 }
             });
         }
@@ -178,20 +174,11 @@ impl Tokens {
         report(self.look(&mut watch, Duration::ZERO));
     }
 
-    /// Who has the token with this fingerprint, as the file says now, and what that caller may do. Cheap enough for
-    /// every request.
+    /// Who has the token with this fingerprint, and what that caller may do.
     ///
     /// # Errors
     /// [`Flaw::UNKNOWN`], or its line has expired.
     pub(super) fn holder(&self, token: Fingerprint) -> Result<TokenHolder, Flaw> {
-        // Does not wait for another thread that is reading.
-        if self.file.is_some()
-            && let Some(mut watch) = try_lock(&self.watch)
-            && watch.due <= self.clock.steady()
-        {
-            let _nobody = logging::caller_scope(None);
-            report(self.look(&mut watch, SETTLE_TIME));
-        }
         let holder = lock(&self.table).get(&token).cloned();
         let (identity, allowance) = holder.ok_or(Flaw::UNKNOWN)?;
         let today = time::timestamp(self.clock.today());
@@ -216,13 +203,11 @@ impl Tokens {
             return (None, Vec::new());
         };
         let (now, mut change) = (self.clock.steady(), None);
-        watch.due = now + LOOK;
         let content = content(file);
         let modified = content.as_ref().map_or(0, |(.., modified)| *modified);
         // A time in the future comes from another machine's clock.
         let age = self.clock.today().checked_sub(modified);
         if age.is_some_and(|age| age < time::whole(rest)) {
-            watch.due = now + SETTLE_TIME;
             return (None, Vec::new());
         }
         let seen = content.as_ref().map_err(String::clone);
@@ -272,7 +257,8 @@ impl Tokens {
         let nobody = TokenTable::new();
         let (old, new) = (names(&current, &nobody), names(&table, &nobody));
         let differ = &names(&table, &current) | &names(&current, &table);
-        let mut told = counted(table.len(), "token");
+        let tokens = table.keys().filter(|print| **print != NOBODY);
+        let mut told = counted(tokens.count(), "token");
         for (what, names) in [
             ("added", &new - &old),
             ("changed", &(&differ & &old) & &new),
@@ -383,7 +369,8 @@ fn report((change, faults): (Option<String>, Vec<String>)) {
 }
 
 /// What a line looks like.
-const FORM: &str = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
+const FORM: &str =
+    "a line is NAME ROLE TOKEN [KEY=VALUE…], with spaces between; a comment begins with #";
 
 /// What a key looks like.
 const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one), \
@@ -567,7 +554,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_by_their_line_and_never_by_a_token() {
-        let shape = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
+        let shape = FORM;
         let name = "a name has 1 to 64 letters, digits, dots, hyphens, underscores and @";
         let role = "the role, the second word, is not run, read or metrics";
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
@@ -654,7 +641,6 @@ mod tests {
                 clock: Box::new(clock.clone()),
                 ..Tokens::open(None, Some(path.clone()), false, &Accounts::alone(1)).unwrap()
             };
-            lock(&tokens.watch).due = clock.steady() + LOOK;
             TokenBench {
                 path,
                 tokens,
@@ -667,14 +653,10 @@ mod tests {
             write(&self.path, content, age, &self.clock);
         }
 
-        /// Looks at the file this long after the last look. Returns what has changed, and what is logged about
-        /// mistakes.
+        /// Looks at the file this much later. Returns what has changed, and what is logged about mistakes.
         fn after(&self, milliseconds: u64) -> Option<Result<String, String>> {
             self.clock.pass(milliseconds);
             let mut watch = lock(&self.tokens.watch);
-            if self.clock.steady() < watch.due {
-                return None;
-            }
             let (change, faults) = self.tokens.look(&mut watch, SETTLE_TIME);
             let name = format!("{SETTING}: \"{}\"", self.path.display());
             let bare = |what: String| what.replace(&name, "");
@@ -728,8 +710,7 @@ mod tests {
         let bench = TokenBench::new(&lines(&[A]));
         assert_eq!(bench.after(1000), None);
         bench.write(lines(&[A, B]), 100);
-        assert_eq!(bench.after(999), None, "once a second at most");
-        assert_eq!(bench.after(1), change(2, "; added: bob"));
+        assert_eq!(bench.after(1000), change(2, "; added: bob"));
         assert_eq!(bench.names(), ["alice", "bob"]);
         assert_eq!(bench.after(1000), None);
         // Of the same length and time.
@@ -776,16 +757,16 @@ mod tests {
         let bench = TokenBench::new(&lines(&[A, B]));
         // Alice is to go, and Bob's new line has a mistake.
         bench.write(lines(&[C]) + "bob rum " + B + "\nalice", 100);
-        let told = ", line 2: the role, the second word, is not run, read or metrics|, line 3: a \
-            line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
-        assert_eq!(bench.after(1000), Some(Err(told.to_owned())));
+        let role = ", line 2: the role, the second word, is not run, read or metrics";
+        let told = format!("{role}|, line 3: {FORM}");
+        assert_eq!(bench.after(1000), Some(Err(told.clone())));
         assert_eq!(bench.names(), ["cyd"]);
         assert!(bench.tokens.is_failing());
         assert_eq!((bench.after(1000), bench.after(58_000)), (None, None));
         let found = bench.after(1000);
-        assert_eq!(found, Some(Err(told.to_owned())), "once a minute");
-        bench.write(lines(&[C]), 100);
-        assert_eq!(bench.after(1000), change(1, ""));
+        assert_eq!(found, Some(Err(told)), "once a minute");
+        bench.write(lines(&[C]) + "* read -", 100);
+        assert_eq!(bench.after(1000), change(1, "; added: *"));
         assert!(!bench.tokens.is_failing());
     }
 
@@ -837,11 +818,10 @@ mod tests {
         assert_eq!(allowance.models, ["gpt-4o-mini", "llama*"]);
         let found = (allowance.runs_per_minute, allowance.tokens_per_month);
         assert_eq!(found, (Some(5), Some(1000)));
-        let form = "a line is NAME ROLE TOKEN, with spaces between; a comment begins with #";
         let hex = "sha256: is not followed by 64 hex digits";
         let ledger = "tokens-per-month= is counted in the ledger, so it needs --state-dir";
         for (line, why) in [
-            (format!("a run {A} x"), form),
+            (format!("a run {A} x"), FORM),
             (format!("a run {A} model=x"), KEYS),
             (format!("a run {A} models=a,,b"), KEYS),
             (format!("a run {A} models=a*b"), KEYS),

@@ -88,7 +88,7 @@ pub(crate) fn run(server: &Arc<Server>, config: &Config, access: &Access) -> io:
     if reachable {
         ask_for_the_rest(client, config, &mut report);
     }
-    match access.probe() {
+    match access.oauth.as_ref().map(|oauth| oauth.probe()) {
         Some(Ok(works)) => report.line(true, "OAuth", &works),
         Some(Err(why)) => {
             report.line(false, "OAuth", "does not work");

@@ -65,8 +65,8 @@ pub(crate) struct Folder {
     /// Another process kept the lock of the ledger for too long: it is not waited for again until it lets go. Held over
     /// that wait, and locked before `ledger`.
     pub(super) is_held: Mutex<bool>,
-    /// The line of a dead run was written since the last [`Folder::flush`].
-    pub(super) has_settled: AtomicBool,
+    /// A record or a line has been written since the last write that failed.
+    pub(super) has_written: AtomicBool,
     /// A write has failed, and not all that could not be written has been since.
     failing: AtomicBool,
     /// When the log last said that all had been written.
@@ -156,7 +156,11 @@ impl Folder {
         }
         let [half, whole] = [HALF, RECORD].map(|part| self.file(record.id, part));
         fs::rename(half, whole)?;
-        if durable { self.sync() } else { Ok(()) }
+        if durable {
+            self.sync()?;
+            self.has_written.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Makes changed names durable. Only Unix can open a folder.
@@ -404,6 +408,7 @@ impl Folder {
 
     /// Logs that the files of a run could not be written; the run goes on in memory.
     pub(super) fn warn(&self, id: RunId, what: &str, error: &io::Error) {
+        self.has_written.store(false, Ordering::Relaxed);
         if !self.failing.swap(true, Ordering::Relaxed) {
             log::warn!(
                 "run {id}: {what} to the state folder: {error}. Until that works again, what cannot be written is kept in memory only."
@@ -428,12 +433,13 @@ impl Folder {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// All that could not be written has been. Not more than once in a while: on a full disk, what is removed makes room
-    /// for the next end, but not for long.
+    /// All that could not be written has been, if anything can be written again. Not more than once in a while: on a full
+    /// disk, what is removed makes room for the next end, but not for long.
     pub(super) fn recovered(&self) {
         let mut last = lock(&self.recovered);
         let is_due = last.is_none_or(|at| at.elapsed() >= REFRESH);
-        if is_due && self.failing.swap(false, Ordering::Relaxed) {
+        let works = self.has_written.load(Ordering::Relaxed);
+        if is_due && works && self.failing.swap(false, Ordering::Relaxed) {
             *last = Some(Instant::now());
             log::info!("the state folder can be written again");
         }

@@ -118,24 +118,22 @@ impl Folder {
     /// The line was not written, and should be tried again.
     pub(super) fn account_dead(&self, line: &str, times: &[String]) -> io::Result<()> {
         let mut is_there = false;
+        let step = line.rmatch_indices('\t').nth(1).map_or(0, |(at, _)| at);
         let times = times.iter().map(String::as_str).chain([line]);
         for month in BTreeSet::from_iter(times.map(|time| self.month(&time[..7]))) {
             if let Ok(file) = open_plain(&month, OpenOptions::new().read(true)) {
-                let step = LedgerLine::parse(line).map(|line| line.step);
-                lines(file, |line| is_there |= Some(line.step) == step);
+                lines(file, &line[step..], |_| is_there = true);
             }
         }
         if is_there {
             return Ok(());
         }
-        let file = self.put(&mut lock(&self.is_held), line)?;
-        self.has_settled.store(true, Ordering::Relaxed);
-        file.sync_data()
+        self.put(&mut lock(&self.is_held), line)?.sync_data()
     }
 
-    /// Writes the lines that wait, up to the first that cannot be written. Says whether one was written, and how many wait;
-    /// if too many do, the rest is logged.
-    pub(super) fn flush(&self) -> (bool, usize) {
+    /// Writes the lines that wait, up to the first that cannot be written. Says how many still wait; if too many do, the
+    /// rest is logged.
+    pub(super) fn flush(&self) -> usize {
         let (mut is_held, mut written) = (lock(&self.is_held), None);
         let first = || lock(&self.ledger).waiting.front().cloned();
         while let Some(Ok(file)) = first().map(|line| self.put(&mut is_held, &line)) {
@@ -143,12 +141,10 @@ impl Folder {
             lock(&self.ledger).waiting.pop_front();
         }
         drop(is_held);
-        let has_settled = self.has_settled.swap(false, Ordering::Relaxed);
-        let waiting = self.log_waiting(MAX_WAITING);
         // Without the lock, so that no other thread waits for the disk. If this fails, only a power cut can lose the
         // lines.
-        let synced = written.map(|file| file.sync_data());
-        (synced.is_some() || has_settled, waiting)
+        let _synced = written.map(|file| file.sync_data());
+        self.log_waiting(MAX_WAITING)
     }
 
     /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all,
@@ -171,6 +167,8 @@ impl Folder {
         let written = self.append(line, PATIENCE * u32::from(!*is_held));
         let is_busy = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
         *is_held = written.as_ref().is_err_and(is_busy);
+        self.has_written
+            .fetch_or(written.is_ok(), Ordering::Relaxed);
         written.inspect_err(|error| {
             if let Some(line) = LedgerLine::parse(line) {
                 let what = "its line of the ledger could not be written";
@@ -220,7 +218,7 @@ impl Folder {
         if let Ok(mut file) = file
             && file.seek(SeekFrom::Start(state.read)).is_ok()
         {
-            let (read, _) = lines(file, |line| {
+            let (read, _) = lines(file, "", |line| {
                 let used = state.used.entry(line.caller.to_owned()).or_default();
                 *used = used.saturating_add(line.sum());
             });
@@ -266,14 +264,17 @@ fn column(name: &str) -> String {
     name.chars().map(encoded).collect()
 }
 
-/// Reads the whole lines of a file up to its end. Says how many bytes they are, and how many of them cannot be read.
-pub(super) fn lines(file: File, mut each: impl FnMut(LedgerLine<'_>)) -> (u64, usize) {
+/// Reads the whole lines of a file up to its end, and what those say that end in this way. Says how many bytes they are,
+/// and how many of them cannot be read.
+pub(super) fn lines(file: File, end: &str, mut each: impl FnMut(LedgerLine<'_>)) -> (u64, usize) {
     let (mut file, mut line, mut read, mut unread) = (BufReader::new(file), Vec::new(), 0, 0);
     let mut next = |line: &mut Vec<u8>| file.by_ref().take(MAX_LINE).read_until(b'\n', line);
     while next(&mut line).is_ok() && (line.ends_with(b"\n") || line.len() as u64 == MAX_LINE) {
-        match str::from_utf8(&line).ok().and_then(LedgerLine::parse) {
-            Some(line) => each(line),
-            None => unread += 1,
+        if line.ends_with(end.as_bytes()) {
+            match str::from_utf8(&line).ok().and_then(LedgerLine::parse) {
+                Some(line) => each(line),
+                None => unread += 1,
+            }
         }
         read += line.len() as u64;
         line.clear();
@@ -347,7 +348,8 @@ mod tests {
         let at = Temporary::new();
         let folder = open(&at);
         let run = record(&named("token:alice"));
-        let add = |step, tokens| folder.account(line(TODAY, &run, &asked(step, "m"), "ok", tokens));
+        let add =
+            |step, tokens| folder.account(line(TODAY, &run, &asked(step, "V/M"), "ok", tokens));
         add(1, Ok([5, 7]));
         let path = at.0.join(JULY);
         let line = fs::read_to_string(&path).unwrap();
@@ -364,17 +366,21 @@ mod tests {
         // Whoever finds it interrupted.
         add(1, Err([0, 9]));
         add(2, Err([0, 1]));
-        let prices = [("default".to_owned(), [1e6, 0.5])].into();
-        let rows = |from, in_it| usage(&at.0, (from, in_it), Some(&prices)).unwrap();
-        let july = rows("2026-07", true);
+        let rows = |from, in_it, priced: &str| {
+            let prices = [(priced.to_owned(), [1e6, 0.5])].into();
+            usage(&at.0, (from, in_it), Some(&prices)).unwrap()
+        };
+        let july = rows("2026-07", true, "m");
         let row = |caller, model| {
             json!({"caller": caller, "model": model, "runs": 1, "steps": 2, "input_tokens": 8,
             "output_tokens": 8, "estimated_tokens": 4, "cost": 8.000004})
         };
-        assert_eq!(july, [row("token:alice", "m"), row("all", "")]);
-        assert_eq!(rows("2026-07-28", false), july);
+        assert_eq!(july, [row("token:alice", "V/M"), row("all", "")]);
+        for priced in ["v/m", "default"] {
+            assert_eq!(rows("2026-07-28", false, priced), july);
+        }
         for (from, in_it) in [("2026-07-29", false), ("2026-08", true), ("2026-06", true)] {
-            assert_eq!(rows(from, in_it).len(), 1, "only the sum");
+            assert_eq!(rows(from, in_it, "m").len(), 1, "only the sum");
         }
     }
 
@@ -415,6 +421,10 @@ mod tests {
             at.leave(&run);
             assert_eq!((steps(), folder.used(now, "token:bob")), (json!(sum), 0));
         }
+        // Its line is of the month of its last text.
+        (run.asked, run.updated) = (Some(asked(2, "m")), TODAY);
+        at.leave(&run);
+        assert_eq!((steps(), folder.used(TODAY, alice)), (json!(5), 3));
     }
 
     #[test]
@@ -435,26 +445,26 @@ mod tests {
         assert!((PATIENCE..50 * PATIENCE).contains(&took), "once: {took:?}");
         let (accounts, clock) = (Accounts::alone(1), Arc::new(HandClock::default()));
         let runs = Runs::new(Duration::ZERO, Some(folder.clone()), &accounts, clock);
-        assert_eq!((folder.flush(), runs.unwritten()), ((false, 101), 101));
+        assert_eq!((folder.flush(), runs.unwritten()), (101, 101));
         assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
         held.unlock().unwrap();
-        // Even if no run is kept, lines that wait are written at the end of the process.
-        runs.interrupt_all();
-        assert_eq!((folder.flush(), folder.is_failing()), ((false, 0), false));
+        // Even if no run is kept, lines that wait are written, and that they are is told.
+        add([1, 1]);
+        assert!(!runs.is_failing());
         // Somebody's bytes without an end.
         let mut file = File::options().append(true).open(at.0.join(JULY)).unwrap();
         file.write_all(&[b'x'; MAX_LINE as usize]).unwrap();
         add([1, 1]);
         assert_eq!(folder.used(TODAY, "token:alice"), u64::MAX);
         let rows = usage(&at.0, ("2026-07", true), None).unwrap();
-        assert_eq!(rows[1]["steps"], 103);
+        assert_eq!(rows[1]["steps"], 104);
         // What still waits at the end is logged, once.
         fs::remove_file(at.0.join(JULY)).unwrap();
         fs::create_dir(at.0.join(JULY)).unwrap();
         (0..=MAX_WAITING).for_each(|_| add([1, 1]));
-        assert_eq!(folder.flush().1, MAX_WAITING);
+        assert_eq!(folder.flush(), MAX_WAITING);
         runs.interrupt_all();
-        assert_eq!(folder.flush().1, 0);
+        assert_eq!(folder.flush(), 0);
     }
 
     #[test]
@@ -466,7 +476,7 @@ mod tests {
         fs::create_dir(at.0.join(JULY)).unwrap();
         let unwritten = line(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
         folders[0].account(unwritten.clone());
-        let found = (folders[0].flush().1, folders[0].is_waiting(&unwritten));
+        let found = (folders[0].flush(), folders[0].is_waiting(&unwritten));
         assert_eq!(found, (1, true));
         let used = |day, caller| {
             let now = TODAY + day * DAY;
@@ -485,7 +495,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(folders[0].flush().1, 0);
+        assert_eq!(folders[0].flush(), 0);
         assert_eq!(used(0, "token:alice"), [202; 2]);
     }
 }

@@ -178,16 +178,9 @@ impl Record {
     }
 
     /// The same without what its worker reported.
-    pub(super) fn bare(&self) -> Arc<Record> {
-        Arc::new(Record {
-            owner: self.owner.clone(),
-            patterns: self.patterns.clone(),
-            model: self.model.clone(),
-            asked: None,
-            lines: Vec::new(),
-            report: RunReport::default(),
-            ..*self
-        })
+    pub(super) fn bare(mut self) -> Arc<Record> {
+        (self.asked, self.lines, self.report) = (None, Vec::new(), RunReport::default());
+        Arc::new(self)
     }
 
     /// Does it have more than `seen` bytes of text, or has it ended?

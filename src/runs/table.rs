@@ -68,8 +68,6 @@ struct RunEntry {
 struct Age {
     began: i64,
     ended: Option<i64>,
-    /// How long it is kept after its end.
-    keep: u64,
 }
 
 impl Age {
@@ -140,7 +138,6 @@ impl Runs {
         Age {
             began: at(record.created),
             ended: record.ended.map(at),
-            keep: record.keep,
         }
     }
 
@@ -155,7 +152,7 @@ impl Runs {
 
     /// How many lines of the ledger could not be written, though that was just tried.
     pub(crate) fn unwritten(&self) -> usize {
-        self.ledger.as_ref().map_or(0, |folder| folder.flush().1)
+        self.ledger.as_ref().map_or(0, |folder| folder.flush())
     }
 
     /// How many tokens a caller has used this month, by the ledger.
@@ -175,7 +172,7 @@ impl Runs {
     pub(crate) fn is_failing(&self) -> bool {
         let failing = self.ledger.as_ref().filter(|folder| folder.is_failing());
         failing.is_some_and(|folder| {
-            self.rewrite(false);
+            self.rewrite();
             folder.is_failing()
         })
     }
@@ -210,7 +207,6 @@ impl Runs {
         let age = Age {
             began: self.now(),
             ended: None,
-            keep: self.keep,
         };
         let entry = RunEntry {
             run: Run::Live(live.clone()),
@@ -286,7 +282,7 @@ impl Runs {
                 && let Some(folder) = &self.folder
                 && folder.is_failing()
             {
-                self.rewrite(true);
+                self.rewrite();
             }
         }
     }
@@ -311,7 +307,7 @@ impl Runs {
         if let Some(entry) = entry {
             entry.age.ended.get_or_insert(now);
             if let Some((folder, _)) = folder.filter(|_| is_written) {
-                entry.run = Run::Stored(folder.clone(), record.bare());
+                entry.run = Run::Stored(folder.clone(), record.clone().bare());
             }
         }
         live.closed(record);
@@ -322,35 +318,35 @@ impl Runs {
         is_written
     }
 
-    /// Writes the lines and ends that could not be written, up to the first that still cannot. The smallest first: little room is
-    /// better used for many of them. `works`: something has just been written.
-    fn rewrite(&self, works: bool) {
+    /// Writes the lines and ends that could not be written, up to the first that still cannot. The smallest first: little
+    /// room is better used for many of them.
+    fn rewrite(&self) {
         let _alone = lock(&self.rewriting);
         let Some(folder) = &self.ledger else { return };
         let ended = |entry: &RunEntry| entry.live(true);
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
-        let (has_written, waiting) = folder.flush();
-        let works = waiting == 0 && (works || has_written || !unwritten.is_empty());
         let store = |live: &Arc<LiveRun>| self.store(live, Record::clone(&live.record()));
-        if works && unwritten.iter().all(store) {
+        if folder.flush() == 0 && unwritten.iter().all(store) {
             folder.recovered();
         }
     }
 
-    /// Has it been kept for its time, and for as long as it is promised? `ttl` is only asked for where that matters: it
-    /// takes a lock of the run.
-    fn is_expired(&self, age: Age, now: i64, ttl: impl FnOnce() -> Option<u64>) -> bool {
-        let is_past = |ended: i64| ended.saturating_add_unsigned(age.keep) <= now;
-        age.ended.is_some_and(is_past) && age.may_go(ttl(), now).is_some()
+    /// Has this run been kept for its time, and for as long as it is promised?
+    fn is_expired(&self, age: Age, now: i64, run: &Run) -> bool {
+        let is_past = |ended: i64| {
+            let known = run.known();
+            let until = ended.saturating_add_unsigned(known.keep);
+            until <= now && age.may_go(known.ttl, now).is_some()
+        };
+        age.ended.is_some_and(is_past)
     }
 
     /// Removes expired runs. False if there is none.
     pub(super) fn tidy(&self) -> bool {
         let now = self.now();
-        let is_expired = |_: &RunId, entry: &mut RunEntry| {
-            self.is_expired(entry.age, now, || entry.run.known().ttl)
-        };
+        let is_expired =
+            |_: &RunId, entry: &mut RunEntry| self.is_expired(entry.age, now, &entry.run);
         let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
         expired.iter().for_each(|(id, _)| self.forget(*id));
         !expired.is_empty()
@@ -400,9 +396,8 @@ impl Runs {
                 (Run::Stored(folder.clone(), record.bare()), age)
             }
         };
-        let record = run.known();
-        let is_expired = self.is_expired(age, self.now(), || record.ttl);
-        (caller.shares_with(&record.owner) && !is_expired).then_some(run)
+        let is_expired = self.is_expired(age, self.now(), &run);
+        (caller.shares_with(&run.known().owner) && !is_expired).then_some(run)
     }
 
     /// The caller's runs, the latest first. `None` for callers whose runs can only be found by id.
@@ -452,7 +447,7 @@ impl Runs {
 
     /// Brings the table up to date with what has changed in the folder.
     fn refresh(&self, folder: &Arc<Folder>) {
-        self.rewrite(false);
+        self.rewrite();
         let names = match folder.names() {
             Ok(names) => names,
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
@@ -511,7 +506,7 @@ impl Runs {
         for live in open {
             self.close(&live, RunState::Interrupted, live.record().report.clone());
         }
-        self.rewrite(false);
+        self.rewrite();
         if let Some(folder) = &self.ledger {
             folder.log_waiting(0);
         }

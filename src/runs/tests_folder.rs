@@ -225,7 +225,11 @@ fn another_process_cancels() {
     let found = state(&mine, &run);
     assert_eq!(found, RunState::Cancelled, "looked at when asked");
     assert!(writer.is_cancelled());
-    complete(&writer);
+    thread::scope(|scope| {
+        scope.spawn(|| complete(&writer));
+        run.await_end();
+        assert!(!run.record().is_elsewhere(), "its end is waited for");
+    });
     assert_eq!(run.record().state, RunState::Cancelled);
     assert_eq!(at.names().len(), 2);
     assert!(!find(&other, &run).unwrap().cancel().unwrap());
@@ -289,6 +293,9 @@ fn a_folder_that_fails_again_at_once_is_not_said_to_work_again() {
     let fails = || {
         let full = ErrorKind::StorageFull.into();
         folder.warn(RunId::new(), "its end could not be written", &full);
+        folder.recovered();
+        assert!(folder.is_failing(), "nothing was written since");
+        folder.write(&record(&Identity::Local), true).unwrap();
         folder.recovered();
         folder.is_failing()
     };

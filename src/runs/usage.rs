@@ -1,9 +1,8 @@
 //! `--usage`: what callers have used of models, by the ledger.
 
 use std::array::from_fn;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, OpenOptions};
-use std::io;
 use std::path::Path;
 
 use serde_json::Value;
@@ -13,7 +12,7 @@ use super::ledger::lines;
 use crate::config::{DEFAULT_MODEL, Prices};
 use crate::encoding::percent::percent_decode;
 use crate::os::files::open_plain;
-use crate::text::counted;
+use crate::text::{counted, unusable};
 
 /// The members of a row of a report. A run counts with the model of its first step.
 pub(crate) const COLUMNS: [&str; 8] = [
@@ -32,20 +31,23 @@ type Sums = [u64; 5];
 
 /// What each caller used of each model since the month or day `from`, or only in that month if `in_it`. Returns objects;
 /// the last one has the sums. With prices, they also have the cost where it is known. Runs whose process has
-/// died get their lines first; the log says if this user may not do that, and how many lines cannot be read.
+/// died get their lines first; the log says if this user may not do that, how many lines cannot be read, and which models
+/// have no price.
 ///
 /// # Errors
-/// The folder, or a ledger in it, cannot be read.
+/// The folder, or a ledger in it, cannot be read: which, and why.
 pub(crate) fn usage(
     folder: &Path,
     (from, in_it): (&str, bool),
     prices: Option<&Prices>,
-) -> io::Result<Vec<Value>> {
+) -> Result<Vec<Value>, String> {
     let (mut sums, mut seen, mut unread) = (BTreeMap::<_, Sums>::new(), HashSet::new(), 0);
-    let entries = fs::read_dir(folder)?;
+    let failed = |error| unusable("folder", folder, &error);
+    let entries = fs::read_dir(folder).map_err(failed)?;
     match Folder::open(folder) {
         Ok(folder) => {
-            let runs = folder.names()?.into_keys().map(|id| folder.load(id));
+            let names = folder.names().map_err(failed)?;
+            let runs = names.into_keys().map(|id| folder.load(id));
             let errors = Vec::from_iter(runs.filter_map(Result::err).filter(|e| !is_gone(e)));
             if let Some(error) = errors.first() {
                 let runs = counted(errors.len(), "run");
@@ -55,14 +57,15 @@ pub(crate) fn usage(
         Err(why) => log::warn!("runs of processes that were killed do not count: {why}"),
     }
     for entry in entries {
-        let path = entry?.path();
+        let path = entry.map_err(failed)?.path();
         let name = path.file_name().and_then(|name| name.to_str());
         let month = name.and_then(|name| name.strip_prefix("usage-")?.strip_suffix(".tsv"));
         if month.is_none_or(|month| month < &from[..7] || (in_it && month != from)) {
             continue;
         }
-        let file = open_plain(&path, OpenOptions::new().read(true))?;
-        let (_, more) = lines(file, |line| {
+        let file = open_plain(&path, OpenOptions::new().read(true));
+        let file = file.map_err(|error| unusable("file", &path, &error))?;
+        let (_, more) = lines(file, "", |line| {
             let is_meant = line.time >= from && (!in_it || line.time.starts_with(from));
             if is_meant && seen.insert(line.step) {
                 let [input, output] = line.tokens;
@@ -77,14 +80,22 @@ pub(crate) fn usage(
     }
     if unread > 0 {
         let lines = counted(unread, "line");
-        log::warn!("{lines} of the ledger cannot be read: what they say is missing here");
+        log::warn!("{lines} of the ledger cannot be read: that use is missing here");
     }
     let (mut all, mut costs, mut rows) = (Sums::default(), 0., Vec::new());
+    let mut unpriced = BTreeSet::new();
     for ([caller, model], sums) in sums {
         let cost = prices.and_then(|prices| cost(prices, &model, &sums));
+        if cost.is_none() {
+            unpriced.insert(model.clone());
+        }
         all = from_fn(|at| all[at].saturating_add(sums[at]));
         costs += cost.unwrap_or(0.);
         rows.push(row([&caller, &model], sums, cost));
+    }
+    if prices.is_some() && !unpriced.is_empty() {
+        let models = Vec::from_iter(unpriced).join(", ");
+        log::warn!("there is no price for {models}: what that cost is missing here");
     }
     rows.push(row(["all", ""], all, prices.map(|_| rounded(costs))));
     Ok(rows)

@@ -185,9 +185,9 @@ impl OAuth {
 
     // For OAuth clients.
 
-    /// The metadata of this resource, if it is what `path` asks for. `endpoint` is the path of the MCP endpoint here, which
-    /// a proxy in front may call by another name: both are answered.
-    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<Vec<u8>> {
+    /// The metadata of this resource, if it is what `path` asks for: to be answered before a token is asked for. `endpoint`
+    /// is the path of the MCP endpoint here, which a proxy in front may call by another name: both are answered.
+    pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<Vec<u8>> {
         let (rest, resource) = (path.strip_prefix(WELL_KNOWN)?, &self.settings.resource);
         let document = json!({
             "resource": resource.as_str(),

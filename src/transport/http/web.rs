@@ -92,7 +92,8 @@ impl Web {
             return incoming.respond(200, &page::HEADERS, &[text.as_bytes()]);
         }
         let metrics = head.path() == "/metrics";
-        let document = self.access.document(head.path(), path);
+        let oauth = self.access.oauth.as_ref();
+        let document = oauth.and_then(|oauth| oauth.document(head.path(), path));
         let methods = if metrics || document.is_some() {
             Some("GET, HEAD, OPTIONS")
         } else {
