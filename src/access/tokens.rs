@@ -1,8 +1,8 @@
 //! The named tokens: one from the environment, and those of a file, which is read again when it changes.
 //!
 //! ```text
-//!   each second ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
-//!        SIGHUP ─▶ read ────────────────────────────────▶ tokens
+//!  each half second ─▶ read ─▶ 100 ms old? ─▶ another text? ─▶ tokens
+//!             SIGHUP ─▶ read ────────────────────────────────▶ tokens
 //! ```
 //! A thread of its own looks at the file, so no request waits for the disk. A file that was just written may be
 //! incomplete, so it counts only once it is as old as [`SETTLE_TIME`]. A line with a mistake grants nothing, and a file
@@ -32,7 +32,7 @@ use crate::time::{self, Clock, SystemClock};
 /// What messages call the file.
 const SETTING: &str = "--tokens-file (FABRIC_MCP_TOKENS_FILE)";
 /// How often the file is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(500);
 /// How long a file must have been unchanged before it counts.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
 /// Largest file, in bytes: some 10,000 tokens.
