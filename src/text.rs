@@ -20,10 +20,10 @@ pub(crate) fn is_unprintable(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a character has no width of its own, or is unprintable.
+/// Whether a character shows nothing, and is no blank, or is unprintable.
 pub(crate) fn is_invisible(c: char) -> bool {
     is_unprintable(c)
-        || matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{feff}')
+        || matches!(c, '\u{ad}' | '\u{3164}' | '\u{2800}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{feff}')
 }
 
 /// Whether nothing of a text can be seen.
@@ -154,12 +154,13 @@ pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
 
 /// Whether two names differ only by a typing error: one or two edits. Case and separators are ignored.
 pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
-    let [name, other] = [name, other].map(folded);
+    let [name, other] = [name, other].map(|name| Vec::from_iter(letters(name)));
     let most = (name.len() / 3).min(2);
-    edit_distance(&name, &other, most) <= most
+    edit_distance(&name, &other) <= most
 }
 
-/// A name without case and separators: in camelCase, it has the words of its snake_case.
+/// A name without case and separators: in camelCase, it has the words of its snake_case. Longer names are invalid; the bound
+/// limits the work for a hostile list.
 pub(crate) fn letters(name: &str) -> impl Iterator<Item = char> {
     let letters = name.chars().take(MAX_NAME);
     letters
@@ -170,20 +171,19 @@ pub(crate) fn letters(name: &str) -> impl Iterator<Item = char> {
 /// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
 /// the separators `_`, `-` and space are ignored; names that differ in nothing else are the only results.
 pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let wanted = folded(wanted);
+    let wanted = Vec::from_iter(letters(wanted));
     let furthest = (wanted.len() / 3)
         .clamp(1, 3)
         .min(wanted.len().saturating_sub(1));
     // Substring matches rank after typing errors, the shorter remainder first.
     let rank = |name| {
-        let candidate = folded(name);
+        let candidate = Vec::from_iter(letters(name));
         let is_part = contains(&candidate, &wanted) || contains(&wanted, &candidate);
-        let most = if is_part { usize::MAX } else { furthest };
-        // The exact distance takes long to compute, and cannot be less than this.
-        if wanted.len().abs_diff(candidate.len()) > most {
+        // The distance takes long to compute, and cannot be less than this.
+        if !is_part && wanted.len().abs_diff(candidate.len()) > furthest {
             return None;
         }
-        match edit_distance(&wanted, &candidate, most) {
+        match edit_distance(&wanted, &candidate) {
             edits if edits <= furthest => Some((edits, name)),
             edits => is_part.then_some((furthest + edits, name)),
         }
@@ -196,42 +196,27 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     best.into_iter().map(|(_, name)| name).collect()
 }
 
-/// A name without case, and with one separator. Longer names are invalid; the bound limits the work for a hostile list.
-fn folded(name: &str) -> Vec<char> {
-    let separated = |c| if matches!(c, '-' | ' ') { '_' } else { c };
-    let letters = name.chars().take(MAX_NAME).map(separated);
-    letters.flat_map(char::to_lowercase).collect()
-}
-
 fn contains(text: &[char], part: &[char]) -> bool {
     part.len() >= 3 && text.windows(part.len()).any(|window| window == part)
 }
 
 /// The edit distance between two texts: insertions, deletions, substitutions and swaps of neighbours (optimal string
-/// alignment). A distance beyond `most` is not computed exactly.
-fn edit_distance(a: &[char], b: &[char], most: usize) -> usize {
-    // The last is row i: the distances between the first i characters of `a` and each prefix of `b` whose length differs by
-    // `most` at most.
+/// alignment).
+fn edit_distance(a: &[char], b: &[char]) -> usize {
+    // The last is row i: the distances between the first i characters of `a` and each prefix of `b`.
     let mut rows = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
-    let (mut nearest, beyond) = (0, most.saturating_add(1));
     for i in 1..=a.len() {
         rows.rotate_left(1);
         let [older, last, row] = &mut rows;
         row.clear();
-        row.resize(b.len() + 1, beyond);
-        row[0] = i;
-        let before = std::mem::replace(&mut nearest, i);
-        for j in i.saturating_sub(most).max(1)..=b.len().min(i.saturating_add(most)) {
+        row.push(i);
+        for j in 1..=b.len() {
             let changed = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = changed.min(last[j] + 1).min(row[j - 1] + 1);
+            let mut least = changed.min(last[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(older[j - 2] + 1);
+                least = least.min(older[j - 2] + 1);
             }
-            nearest = nearest.min(row[j]);
-        }
-        // What follows builds on the last two rows.
-        if before.min(nearest) > most {
-            return beyond;
+            row.push(least);
         }
     }
     rows[2][b.len()]
@@ -315,13 +300,7 @@ mod tests {
 
     #[test]
     fn edit_distances() {
-        let distance = |a: &str, b: &str, most| {
-            edit_distance(
-                &a.chars().collect::<Vec<_>>(),
-                &b.chars().collect::<Vec<_>>(),
-                most,
-            )
-        };
+        let chars = |text: &str| Vec::from_iter(text.chars());
         for (a, b, edits) in [
             ("", "", 0),
             ("", "ab", 2),
@@ -331,9 +310,7 @@ mod tests {
             ("abc", "axc", 1),
             ("kitten", "sitting", 3),
         ] {
-            assert_eq!(distance(a, b, usize::MAX), edits, "{a} {b}");
-            assert_eq!(distance(a, b, edits), edits, "{a} {b}");
-            assert!(distance(a, b, edits.saturating_sub(1)) >= edits, "{a} {b}");
+            assert_eq!(edit_distance(&chars(a), &chars(b)), edits, "{a} {b}");
         }
     }
 

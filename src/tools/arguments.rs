@@ -162,7 +162,17 @@ impl<'a> Arguments<'a> {
         line: ArgumentLine,
         parse: impl FnOnce(&str, &str) -> Result<T, Error>,
     ) -> Option<T> {
-        let read = |path: &str, node| match string(path, node, "a string")?.as_ref() {
+        self.worded(line, "a string", parse)
+    }
+
+    /// The same for one whose refusals say what is `wanted`.
+    fn worded<T>(
+        &mut self,
+        line: ArgumentLine,
+        wanted: &str,
+        parse: impl FnOnce(&str, &str) -> Result<T, Error>,
+    ) -> Option<T> {
+        let read = |path: &str, node| match string(path, node, wanted)?.as_ref() {
             text if text.len() > MAX_STRING => Err(refused(format!(
                 "`{path}` is {} bytes long: at most {MAX_STRING} are allowed.",
                 text.len()
@@ -186,20 +196,19 @@ impl<'a> Arguments<'a> {
         is_valid: fn(&str) -> bool,
         wanted: &str,
     ) -> Option<String> {
-        let read = |path: &str, node| match string(path, node, wanted)?.trim() {
-            "" => Ok(None),
-            text if is_valid(text) => Ok(Some(text.to_owned())),
-            _ => Err(refused(format!("`{path}` must be {wanted}."))),
-        };
-        self.ask(line, "string", Box::new(String::new), read)
-            .flatten()
+        self.worded(line, wanted, |path, text| match is_valid(text) {
+            true => Ok(text.to_owned()),
+            false => Err(refused(format!("`{path}` must be {wanted}."))),
+        })
     }
 
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
     pub(super) fn name(&mut self, line: ArgumentLine) -> Option<Name> {
         // A description may be given, which leads to the name.
-        let plain = |text: &str| text.replace(['(', ')', ',', ':'], "");
-        self.parsed(line, |path, text| Name::parse(path, &plain(text)))
+        self.parsed(line, |path, text| {
+            let plain = text.replace(['(', ')', ',', ':'], "");
+            Name::parse(path, plain.trim_end_matches(['.', ' ']))
+        })
     }
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
@@ -212,10 +221,11 @@ impl<'a> Arguments<'a> {
     pub(super) fn required<T: Default>(
         &mut self,
         line: ArgumentLine,
+        wanted: &str,
         parse: impl Fn(&str, &str) -> Result<T, Error>,
     ) -> T {
         let faults = self.faults.len();
-        let found = self.parsed(line, &parse);
+        let found = self.worded(line, wanted, &parse);
         let argument = self.last();
         argument.required = true;
         let name = argument.name;
@@ -227,10 +237,11 @@ impl<'a> Arguments<'a> {
         found.unwrap_or_default()
     }
 
-    /// The pattern to work on; `line` is for `pattern_name`.
-    pub(super) fn pattern(&mut self, line: ArgumentLine) -> Name {
+    /// The pattern to work on; `line` is for `pattern_name`, and `others` says where more of them are given.
+    pub(super) fn pattern(&mut self, line: ArgumentLine, others: &str) -> Name {
         let tool = self.tool;
-        self.required(line, |path, text| match text {
+        let wanted = format!("the name of one pattern{others}");
+        self.required(line, &wanted, |path, text| match text {
             "" => Err(refused(format!(
                 "`{path}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
             ))),
@@ -265,7 +276,7 @@ impl<'a> Arguments<'a> {
         number.unwrap_or(usual)
     }
 
-    /// A whole number within these bounds.
+    /// A whole number within these bounds. A larger one counts as the largest.
     pub(super) fn integer(
         &mut self,
         line: ArgumentLine,
@@ -276,8 +287,7 @@ impl<'a> Arguments<'a> {
         number.map(|number| number as usize)
     }
 
-    /// How long the caller wants to wait, at most `most` seconds. A longer time counts as that. `line` is for
-    /// `wait_seconds`.
+    /// How long the caller wants to wait, at most `most` seconds. `line` is for `wait_seconds`.
     pub(super) fn wait(&mut self, line: ArgumentLine, most: usize) -> Option<Duration> {
         let seconds = self.integer(line, (0, most));
         seconds.map(|seconds| Duration::from_secs(seconds as u64))
@@ -289,7 +299,6 @@ impl<'a> Arguments<'a> {
         (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
     ) -> Option<f64> {
-        let is_wait = line.starts_with("wait_seconds");
         // JavaScript knows one kind of number: 5.0 is 5.
         let is_allowed = |number: &f64| {
             (least..=most).contains(number) && (json_type == "number" || number.fract() == 0.0)
@@ -300,7 +309,12 @@ impl<'a> Arguments<'a> {
             let Node::Number(number) = &*node else {
                 return Err(wrong_type(path, &allowed, &node));
             };
-            let most = if is_wait { most } else { f64::MAX };
+            // Too many seconds, characters or rows are all of them.
+            let most = if json_type == "integer" {
+                most
+            } else {
+                f64::MAX
+            };
             let found = number.as_f64().map(|number| number.min(most));
             let refusal = || refused(format!("`{path}` is {number}: it must be {allowed}."));
             found.filter(is_allowed).ok_or_else(refusal)
@@ -440,13 +454,9 @@ impl<'a> Arguments<'a> {
         let mut faults = Vec::new();
         for name in unknown {
             let path = self.path(&shown(name, 64));
-            let (of, rest) = match self.prefix.trim_end_matches('.') {
-                "" => (self.tool, ""),
-                step if step.starts_with("then") => (
-                    step,
-                    " The others, given beside `then`, hold for all steps.",
-                ),
-                part => (part, ""),
+            let of = match self.prefix.trim_end_matches('.') {
+                "" => self.tool,
+                part => part,
             };
             let is_known = |meant: &&str| known.iter().any(|known| meant.starts_with(known));
             let mut meant: Vec<&str> = meant(name).filter(is_known).collect();
@@ -456,7 +466,7 @@ impl<'a> Arguments<'a> {
             let hint = match meant.as_slice() {
                 [] if known.is_empty() => ": it takes none.".to_owned(),
                 [] if !faults.is_empty() => ".".to_owned(),
-                [] => format!(": it takes {}.{rest}", known.join(", ")),
+                [] => format!(": it takes {}.", known.join(", ")),
                 meant => format!("; did you mean {}?", joined(meant, "or")),
             };
             let detail = format!("`{path}` is not an argument of {of}{hint}");
@@ -537,7 +547,7 @@ fn members<T>(
 }
 
 /// The value itself of a number, truth value, list or object that is in a string as JSON.
-fn unquoted<'n>(node: &'n Node<'n>) -> Cow<'n, Node<'n>> {
+pub(super) fn unquoted<'n>(node: &'n Node<'n>) -> Cow<'n, Node<'n>> {
     match node.text().and_then(Node::parse) {
         None | Some(Node::Null | Node::Text(_)) => Cow::Borrowed(node),
         Some(value) => Cow::Owned(value),
@@ -615,7 +625,7 @@ mod tests {
         let free = arguments.flag("dry_run", false);
         let wait = arguments.wait("wait_seconds", 9).map(|wait| wait.as_secs());
         let steps = arguments.steps("s", 2, |step| {
-            Ok(step.required("pattern_name", |_, text| Ok(text.to_owned())))
+            Ok(step.required("pattern_name", "a string", |_, text| Ok(text.to_owned())))
         });
         let read = (string, flag, number, integer, variables, free, wait, steps);
         format!("{read:?}")
@@ -683,6 +693,6 @@ mod tests {
         let numbers = [0.0, 2.0, -0.001, 2.001].map(|n| read(json!({"n": n}), number).is_ok());
         assert_eq!(numbers, [true, true, false, false]);
         let whole = [5.0, 5.5, -1.0, 1e300, 10.0].map(|i| read(json!({"i": i}), integer).is_ok());
-        assert_eq!(whole, [true, false, false, false, false]);
+        assert_eq!(whole, [true, false, false, true, true]);
     }
 }

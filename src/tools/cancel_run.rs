@@ -17,7 +17,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let run_id = arguments.required("run_id: The run.", |_, id| match id {
+    let run_id = arguments.required("run_id: The run.", "a string", |_, id| match id {
         "" => Err(refused(
             "`run_id` is missing: fabric_run_pattern and fabric_get_run give it.",
         )),

@@ -24,7 +24,7 @@ const CODE: &str = "This prompt is not filled in, because there is code between 
     braces: they are shown unchanged, and no strategy is added.";
 
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
-    let mut pattern = arguments.pattern(PATTERN);
+    let mut pattern = arguments.pattern(PATTERN, "");
     let input = arguments.text(INPUT);
     let variables = arguments.variables(VARIABLES);
     let strategy = "strategy_name: A prompting strategy to put before it.";

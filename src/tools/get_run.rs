@@ -68,10 +68,17 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     })
 }
 
-/// The caller's run, which `argument` names. Unknown, expired and foreign ids get the same error.
+/// The caller's run, which `argument` names, if only as the last one before this call. Unknown, expired and foreign ids get
+/// the same error.
 pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Run, Error> {
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
-    runs.find(&run_id.to_lowercase(), owner).ok_or_else(|| {
+    let own = context.run().map(|own| own.run().id());
+    let before = |run: &Run| Some(run.id()) != own;
+    let found = match run_id.to_lowercase().as_str() {
+        "last" | "latest" => runs.list(owner).into_iter().flatten().find(before),
+        id => runs.find(id, owner),
+    };
+    found.ok_or_else(|| {
         refused(format!(
             "None of your runs has the id in `{argument}`: the id is mistyped, the run's time \
              (--keep-runs) is over, or the server was restarted without --state-dir. Take the id \
@@ -149,13 +156,7 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
 
 /// Why a list is empty. `all`: how many runs there are, and when the oldest began.
 fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
-    let settings = &context.backend.settings;
-    let hours = settings.keep.as_secs().div_ceil(3600);
-    let long = match hours {
-        48.. => counted(hours / 24, "day"),
-        hours => counted(hours, "hour"),
-    };
-    match (all, &settings.memory_only) {
+    match (all, &context.backend.settings.memory_only) {
         (Some((number, oldest)), _) => format!(
             "Of the {} kept since {}, none fits. Without query and since, all are listed.",
             counted(number, "run"),
@@ -168,10 +169,9 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         _ if !context.backend.runs.keeps() => {
             "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
         }
-        _ => format!(
-            "No run of yours is kept: this server knows of none, or all ended more than {long} ago \
-             (--keep-runs). Those of other callers are not listed."
-        ),
+        _ => "No run of yours is kept: this server knows of none, or the time of all of them \
+              (--keep-runs) is over. Those of other callers are not listed."
+            .to_owned(),
     }
 }
 

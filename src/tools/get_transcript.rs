@@ -20,7 +20,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let video = arguments.required("url: Link of one video.", VideoId::parse);
+    let video = arguments.required("url: Link of one video.", "a string", VideoId::parse);
     let style = TranscriptStyle::read(arguments);
     let usual = (MAX_FABRIC_BODY, MAX_FABRIC_BODY);
     let part = arguments.part(usual, "max_chars: Max characters. Default: all.");

@@ -1,7 +1,5 @@
 //! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
 
-use serde::Serialize;
-
 use crate::fabric::{Cause, Error};
 
 use super::listed::strategy;
@@ -22,30 +20,18 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     Ok(Prepared::new(move |context| {
         let found = context.backend.catalog.strategies(&context.wait())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
-        let listed = match name {
-            Some(name) => vec![strategy(name.as_str(), (*found).as_deref())?],
-            None => found.iter().flatten().collect(),
+        let mut listed = match name {
+            Some(name) => vec![strategy(name.as_str(), (*found).as_deref())?.clone()],
+            None => found.iter().flatten().cloned().collect(),
         };
-        let rows = listed.iter().map(|one| StrategyRow {
-            name: &one.name,
-            description: &one.description,
-            // Prompts are long.
-            prompt: if is_one { &one.prompt } else { "" },
-        });
-        let strategies = Vec::from_iter(rows);
-        Ok(Outcome::rows(strategies.len())
+        // Prompts are long.
+        for one in listed.iter_mut().filter(|_| !is_one) {
+            one.prompt.clear();
+        }
+        Ok(Outcome::rows(listed.len())
             .charged(context.account())
-            .member("strategies", strategies)
+            .member("strategies", listed)
             .warn(warning))
     })
     .looked_up(is_one, arguments))
-}
-
-/// A strategy in the list.
-#[derive(Serialize)]
-struct StrategyRow<'a> {
-    name: &'a str,
-    description: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    prompt: &'a str,
 }

@@ -6,7 +6,6 @@
 mod arguments;
 mod cancel_run;
 mod context;
-mod echo;
 mod fill_pattern;
 mod get_configuration;
 mod get_pattern_details;
@@ -34,12 +33,12 @@ use crate::account::Resource;
 pub(crate) use crate::config::Policy;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
-use crate::protocol::{ResultWriter, Revision, jsonrpc};
+use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
 use crate::search::known;
 use crate::text::wrapped;
 use crate::{logging, metrics};
 
-use arguments::{Arguments, Given};
+use arguments::{Arguments, Given, unquoted};
 pub(crate) use context::{
     Backend, CallHead, Context, ContextState, LOOK_UP, MethodWork, Peer, RELATED_TASK,
     reserve_slots,
@@ -169,6 +168,17 @@ impl Tool {
     /// `invalid-request`, naming the arguments, what was wrong with them and what is allowed.
     pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Result<Prepared, Error> {
         let read = |all: &mut Arguments<'_>| (self.declare)(all, policy);
+        // Some models put all of them into an object of their own.
+        let own = match given {
+            [(name, node)] if !self.argument_names(policy).contains(&&**name) => {
+                Some(unquoted(node))
+            }
+            _ => None,
+        };
+        let given = match own.as_deref() {
+            Some(Node::Object(members)) => members,
+            _ => given,
+        };
         Arguments::read(self.name, String::new(), given, read)
     }
 
@@ -312,7 +322,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::protocol::{Inbound, Node};
+    use crate::protocol::Inbound;
 
     /// The refusal of these arguments.
     fn refusal(tool: &Tool, arguments: &Value) -> Error {
@@ -405,13 +415,13 @@ mod tests {
         assert_eq!(none.schema(), expected);
         let mut all = Arguments::default();
         let text = |_: &str, text: &str| Ok(text.to_owned());
-        all.required("z: Say \"z\".", text);
+        all.required("z: Say \"z\".", "a string", text);
         all.flag("f: F.", false);
         all.number("n", (-2.0, 2.0), 0.5);
         all.integer("i: I.", (1, 9));
         all.variables("v: V.");
         all.steps("s: S.", 8, |step| {
-            Ok(step.required("p: P.", |_, text| Ok(text.to_owned())))
+            Ok(step.required("p: P.", "a string", |_, text| Ok(text.to_owned())))
         });
         assert_eq!(
             all.schema(),

@@ -13,7 +13,7 @@ use crate::text::prefix;
 use crate::time;
 
 use super::Policy;
-use super::part::Part;
+use super::part::{Part, nothing_there};
 
 /// Version of the result format, in `_meta`. Adding an optional field does not change it.
 const SCHEMA_VERSION: u32 = 1;
@@ -103,9 +103,11 @@ impl Outcome {
                 "There is more of the {what}: if you need it, call {tool} again with offset {next}."
             )
         });
+        let all = part.total_chars.filter(|_| part.text.is_empty());
         self.optional("total_chars", part.total_chars)
             .optional("next_offset", part.next_offset)
             .warn(more)
+            .warn(all.map(|all| nothing_there(what, all)))
     }
 
     /// Appends the object.

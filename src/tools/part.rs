@@ -1,5 +1,7 @@
 //! Part of a text, as tools return it when they are asked for one.
 
+use crate::text::counted;
+
 /// Part of a text, counted in characters.
 pub(super) struct Part<'t> {
     pub(super) text: &'t str,
@@ -22,6 +24,12 @@ impl Part<'_> {
             total_chars: (text.len() < whole.len()).then(|| whole.chars().count()),
         }
     }
+}
+
+/// What is said of an offset at which a text has no more characters.
+pub(super) fn nothing_there(what: &str, all: usize) -> String {
+    let all = counted(all, "character");
+    format!("There is nothing at this offset: the {what} has {all}.")
 }
 
 #[cfg(test)]

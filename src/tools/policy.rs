@@ -100,9 +100,8 @@ impl Policy {
             return Ok(());
         }
         // In the operator's spelling: Fabric takes a model's name in upper and lower case.
-        let all = || self.allowed_models.iter().map(String::as_str);
-        let same = all().find(|allowed| allowed.eq_ignore_ascii_case(&chat.model));
-        let Some(allowed) = same.or_else(|| names::alike(&chat.model, all())) else {
+        let all = self.allowed_models.iter().map(String::as_str);
+        let Some(allowed) = names::alike(&chat.model, all) else {
             let (model, allowed) = (&chat.model, self.allowed_models.join(", "));
             let detail = format!(
                 "`{field}`: the model {model} may not be run on this server; allowed: {allowed} (--allow-model)."

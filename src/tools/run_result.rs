@@ -15,6 +15,7 @@ use crate::text::counted;
 use crate::time::timestamp;
 
 use super::outcome::too_large;
+use super::part::nothing_there;
 use super::{Backend, Failure, Outcome, ToolResult};
 
 /// The format of most output.
@@ -122,7 +123,8 @@ pub(crate) fn result(
     let all = run.chars() as usize;
     let (offset, most) = part.unwrap_or((0, report.max_chars.unwrap_or(MAX_RUN_OUTPUT)));
     // More text may arrive in the meantime.
-    let most = most.min(all.saturating_sub(offset));
+    let (given, offset) = (offset, offset.min(all));
+    let most = most.min(all - offset);
     // The text, and the record, which may just have been read from its file.
     let bytes = most.saturating_mul(4).min(record.bytes as usize) + record.rest();
     let memory = account.take(Resource::Memory, bytes);
@@ -167,6 +169,7 @@ pub(crate) fn result(
         let model = Some(&record.model).filter(|model| !model.is_empty());
         return Ok(outcome
             .warn(state)
+            .warn((given > all).then(|| nothing_there("output", all)))
             .warn(earlier)
             .warn(more)
             .member("run_id", id)

@@ -47,6 +47,10 @@ fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     let said = client.failure(RUN, own, "invalid-request");
     expect::contains(&said, ["`input_text` is empty", "Nothing was run."]);
     fabric.expect_chats(0);
+    // A prompt that is to be improved may ask for anything.
+    fabric.on_run(Reply::run(&["better"]));
+    let prompt = json!({"pattern_name": "improve_prompt", "input_text": "Summarize report.pdf"});
+    client.success(RUN, prompt);
 }
 
 #[test]

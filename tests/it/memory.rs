@@ -13,7 +13,7 @@ use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::Stdio;
 use crate::support::transports::{Wire, serve};
 use crate::support::web::{Sse, Streamable, messages};
-use crate::support::{ACKNOWLEDGED, DEADLINE, Era, expect, poll};
+use crate::support::{ACKNOWLEDGED, Caller, DEADLINE, Era, expect, poll};
 
 const MIB: usize = 1 << 20;
 const TOO_MANY: &str = "urn:fabric-mcp:error:too-many-requests";
@@ -212,6 +212,15 @@ fn an_output_beyond_the_budget_ends_with_its_partial_text() {
         drop(client);
         wait_charged(&server, |bytes| bytes < MIB);
     }
+    // A run that is kept can be read in parts.
+    let server = serve(Wire::Streamable, small(&fabric));
+    let mut client = Streamable::to(&server, Era::MODERN, None);
+    let said = client.request("tools/call", run("in"))["result"]["content"][0]["text"].take();
+    expect::contains(&said, ["Nothing is lost", "fabric_get_run", "Do not"]);
+    let text = said.as_str().unwrap();
+    let id = &text[text.find("run_id run_").unwrap() + 7..][..36];
+    let part = json!({"run_id": id, "offset": 200 * (64 << 10) - 2, "max_chars": 9});
+    assert_eq!(client.success("fabric_get_run", part)["output_text"], "xx");
 }
 
 /// A Fabric whose list of prompts is about 180 KB.

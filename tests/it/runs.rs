@@ -171,11 +171,21 @@ fn a_cut_output_can_be_read_to_its_end() {
     expect::contains(&result["content"][1]["text"], [&*next]);
     let dry = client.call(RUN, run(json!({"max_chars": 2, "dry_run": true})));
     assert!(data(&dry)["omitted_chars"].as_u64() > Some(3), "{dry}");
-    for (offset, text) in [(2, "bcd"), (99, "")] {
-        let got = client.call(GET, json!({"run_id": run_id, "offset": offset}));
-        let rest = json!({"output_text": text, "status": "completed", "total_chars": 5});
+    let beyond = json!(["There is nothing at this offset: the output has 5 characters."]);
+    for (offset, text, warnings) in [
+        (2, "bcd", &Value::Null),
+        (5, "", &Value::Null),
+        (99, "", &beyond),
+    ] {
+        let got = client.call(GET, json!({"run_id": "last", "offset": offset}));
+        let rest =
+            json!({"run_id": run_id, "output_text": text, "status": "completed", "total_chars": 5});
         expect::includes(data(&got), rest);
+        assert_eq!(data(&got)["warnings"], *warnings);
     }
+    fabric.forget();
+    client.call(RUN, json!({"pattern_name": "ai", "input_from": "last"}));
+    assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "añbcd");
 }
 
 #[test]
@@ -287,7 +297,7 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
     }
     let none = asked(&mut client, json!({}));
     assert_eq!(none["runs"], json!([]));
-    let parts = ["No run of yours is kept", "1 hour"];
+    let parts = ["No run of yours is kept", "--keep-runs"];
     expect::contains(none["warnings"][0].as_str().unwrap(), parts);
     fabric.on_run(Reply::run(&[
         "\n# Résumé of the contracts, which the lawyers of both companies had signed by then",
@@ -498,6 +508,12 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
     let refused = client.call(RUN, run(json!({"wait_seconds": 5})));
     expect::failure(Era::NEWEST_LEGACY, &refused, "invalid-request");
     fabric.expect_chats(1);
+    fabric.on_run(Reply::run(&["ab"]));
+    let program = Program::with(&fabric).flags("--keep-runs 0");
+    let mut client = transports::open(Wire::Streamable, Era::MODERN, program, None);
+    let cut = client.success(RUN, run(json!({"max_chars": 1})));
+    expect::contains(&cut["warnings"][0], ["Do not run the pattern again"]);
+    assert_eq!(cut["run_id"], Value::Null);
 }
 
 #[cfg(unix)]

@@ -116,7 +116,7 @@ fn ordinary_runs_cost_no_extra_request_and_others_one() {
         (run("a } b"), &[chat][..], sent("a } b")),
         (run(code), &["GET /patterns/ai", chat], sent(code)),
         (
-            json!({"pattern_name": "translate", "variables": variables}),
+            json!({"pattern_name": "translate", "input_text": "x", "variables": variables}),
             &["GET /patterns/translate", chat],
             json!({"variables": variables}),
         ),

@@ -285,6 +285,8 @@ fn a_long_prompt_comes_in_parts_unless_all_is_asked_for() {
     let rest = details(json!({"offset": 8000}));
     let end = json!({"system_prompt": "the rest", "total_chars": 8008});
     expect::includes(&rest, end);
+    let beyond = details(json!({"offset": 9000}));
+    contains(&beyond["warnings"][0], ["nothing at this offset", "8008"]);
     let whole = details(json!({"max_chars": 9000}));
     assert_eq!(whole["system_prompt"], text);
     for (part, name) in [

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::{RunId, RunState};
-use crate::search::{LANGUAGE, is_unspaced, plain_letters};
+use crate::search::{LANGUAGE, is_unspaced, known, plain_letters};
 use crate::text::{is_invisible, is_misspelled, is_placeholder, prefix};
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
@@ -44,7 +44,9 @@ impl InputSource {
 
     /// The member that a bare string is: the id of a run or an address.
     pub(super) fn member(text: &str) -> &'static str {
-        let is_run = text.trim_start().to_lowercase().starts_with("run_");
+        let text = text.trim_start().to_lowercase();
+        let mut runs = ["run_", "last", "latest"].iter();
+        let is_run = runs.any(|run| text.starts_with(run));
         if is_run { "run_id" } else { "youtube" }
     }
 
@@ -78,6 +80,9 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
     context.hold(record.bytes as usize)?;
     Ok(run.read_chars(0, MAX_RUN_OUTPUT))
 }
+
+/// How links begin.
+const SCHEMES: &str = "https:// http:// www. ftp:// sftp:// s3:// gs://";
 
 /// Longest text that may be nothing but a request, in characters.
 const SHORT: usize = 200;
@@ -161,7 +166,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
 
 /// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which
 /// is U+FFFD if it was lost. What follows a ? comes soon after such a character.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 4] = [
     (
         "a PDF (pdftotext makes text of it)",
         "%PDF- JVBERi0 data:application/pdf",
@@ -176,14 +181,10 @@ const FILES: [(&str, &str); 6] = [
          ?JFIF ?Exif ?WEBP ?ftyphe ?ftypmif1 ?ftypmsf1 ?ftypavif",
     ),
     (
-        "an older office document (LibreOffice makes text of it)",
-        "0M8R4KGx \u{d0}\u{cf}\u{11} \u{fffd}\u{fffd}\u{11} \u{871}\u{1a}",
+        "a compressed file, an older office document or a program (7z or LibreOffice opens some of them)",
+        "BZh QlpoO 7z\u{bc}\u{af} 7z\u{fffd}\u{fffd} N3q8r \u{1f}\u{8b} \u{1f}\u{fffd} H4sI \u{fd}7zXZ \u{fffd}7zXZ Rar!\u{1a} \
+         0M8R4KGx \u{d0}\u{cf}\u{11} \u{fffd}\u{fffd}\u{11} \u{871}\u{1a} \u{7f}ELF f0VMR",
     ),
-    (
-        "a compressed file (7z opens it)",
-        "BZh QlpoO 7z\u{bc}\u{af} 7z\u{fffd}\u{fffd} N3q8r \u{1f}\u{8b} \u{1f}\u{fffd} H4sI \u{fd}7zXZ \u{fffd}7zXZ Rar!\u{1a}",
-    ),
-    ("a program", "\u{7f}ELF f0VMR"),
 ];
 
 /// What kind of file a text contains, and which program makes text of it.
@@ -212,7 +213,7 @@ fn meant(text: &str) -> Option<Thing> {
         return None;
     }
     // "[title](link)" is two words, and the points of a list say nothing.
-    let text = &text.replace("](", " ").replace('•', "-");
+    let text = &text.replace("](", " ").replace(['•', '*'], "-");
     let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
     let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
     let is_file = endings.any(|(_, ending)| text.ends_with(ending));
@@ -229,9 +230,10 @@ fn meant(text: &str) -> Option<Thing> {
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
     let (start, end) = text.rsplit_once([' ', '(']).unwrap_or_default();
-    let is_numbered = start.contains(char::is_numeric) && end.starts_with(char::is_numeric);
+    let is_copy = start.contains(char::is_numeric) || end.contains(").");
+    let is_numbered = is_copy && end.starts_with(char::is_numeric);
     let is_name = is_file && (is_title && text.contains(char::is_numeric) || is_numbered);
-    if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?', '*']) {
+    if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?']) {
         return Some(Thing::File);
     }
     let plain = plain_letters(text);
@@ -294,7 +296,10 @@ fn meant(text: &str) -> Option<Thing> {
         "?" => parts.split(' ').any(|word| word.ends_with(['?', '？'])),
         "inside" => is_inside,
         "short" => words.len() < 3 && words.first().is_some_and(|word| parts.starts_with(word)),
-        "alone" => words.iter().all(|word| word.ends_with(':')),
+        "alone" => {
+            let is_aside = |word: &&str| word.ends_with(':') || lists(word).contains(&"joins");
+            words.iter().all(is_aside)
+        }
         "joined" => words.len() == 1,
         list => asking.contains(&list),
     };
@@ -338,10 +343,16 @@ fn lists(word: &str) -> Vec<&'static str> {
             "unspaced" => part.starts_with(known) || part.ends_with(known),
             "documents" | "sources" => part.ends_with(known),
             "verbs" if known.len() > 6 => is_misspelled(part, known),
+            "joins" if part.starts_with(char::is_numeric) => {
+                part.bytes().all(|b| b.is_ascii_digit())
+            }
             _ => part == known || known.starts_with(is_unspaced) && part.contains(known),
         })
     };
-    LISTS.iter().filter(is_in).map(|(list, _)| *list).collect()
+    // "Run extract_wisdom on …"
+    let verb = (word.contains('_') && known(word).is_some()).then_some("verbs");
+    let found = LISTS.iter().filter(is_in).map(|(list, _)| *list);
+    found.chain(verb).collect()
 }
 
 /// How many words of no list a word in some `lists` is. In scripts without blanks, four characters are such a word.
@@ -366,7 +377,7 @@ fn thing(word: &str, lists: &[&str]) -> Option<Thing> {
     let word = word.trim_matches(is_mark);
     let (host, page) = word.split_once('/').unwrap_or_default();
     let is_host = host.starts_with(char::is_alphanumeric) && host.contains('.');
-    let mut starts = ["https://", "http://", "www."].iter();
+    let mut starts = SCHEMES.split(' ');
     if is_host && !page.is_empty() || starts.any(|start| word.starts_with(start)) {
         let has_path = word.trim_end_matches('/').matches('/').count() > 2 || !word.contains("://");
         return Some(if has_path { Thing::Link } else { Thing::Site });
@@ -401,7 +412,7 @@ mod tests {
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
                      https://x/y and https://z/y|请总结这个PDF|- https://x/y\n• https://z/y|翻译这个文件|\
                      फ़ाइल https://x/y का सारांश दें|Tóm tắt video này https://x/y|\
-                     Summarize https://x/y. Write for busy bakers|I need a summary from https://x/y, for bakers at noon";
+                     Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|I need a summary from https://x/y, for bakers at noon";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -418,7 +429,7 @@ mod tests {
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|Sum up (\"x.pdf\")|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
                      check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt|\
-                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx";
+                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
@@ -430,9 +441,12 @@ mod tests {
             ("data:image/png;base64,iVBO", "an image"),
             ("\u{fffd}\u{fffd}/\u{fffd}Exif\0", "an image"),
             ("RIFF$\u{fffd}\0\0WEBP", "an image"),
-            ("\u{fffd}\u{fffd}\u{11}\u{871}\u{1a}", "an older"),
+            (
+                "\u{fffd}\u{fffd}\u{11}\u{871}\u{1a}",
+                "an older office document",
+            ),
             ("7z\u{fffd}\u{fffd}'\u{1c}", "a compressed file"),
-            ("\u{7f}ELF\u{2}", "is a program, not text"),
+            ("\u{7f}ELF\u{2}", "or a program"),
             ("a\0", "NUL bytes (iconv"),
             (
                 &("Sum it up: JVBERi0".to_owned() + &"x".repeat(SHORT)),
@@ -442,7 +456,7 @@ mod tests {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
         let all = "|text|Exif and JFIF|RIFF: WEBP|a\nExif|httpsː//x|https:/x|See https://x|Explain: main.rs is slow|#!/bin/sh|\
-                   {\"url\": \"https://x\"}|éhttps://x|ftp://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
+                   {\"url\": \"https://x\"}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
                    東京で地震 https://x|是/否.对|Das Video war lang|What is a PDF file?|video|\

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Cause, Chat, Error, Kind, Models, Name, Names, Observer, Pattern, Route, Until, lacks_nothing,
+    Cause, Chat, Error, Kind, Models, Name, Names, Observer, Route, Until, lacks_nothing,
     not_found, template,
 };
 use crate::text::closest;
+use crate::tools::arguments::is_meant;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::listed::{alike, no_strategy, not_listed, take};
 use crate::tools::{Context, refused, within};
@@ -81,7 +82,7 @@ pub(super) fn check(
     let is_whole = steps.len() > 1
         || refused.is_some()
         || found.iter().any(Result::is_err)
-        || lacks_input && first.variables.is_empty()
+        || lacks_input
         || read.is_some_and(|read| lacks(&read.variables).is_err());
     if is_whole {
         let read = patterns(steps, input, lacks_input, context, &mut found);
@@ -121,7 +122,7 @@ pub(super) fn no_input() -> Error {
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
-pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
+pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<Context>) -> Error {
     let fabric = &context.backend.fabric;
     // Fabric's words in every language, with nothing after one or both.
     let mut words = ["Default Model = Default Vendor =", "Default Vendor = ."].into_iter();
@@ -136,31 +137,23 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
         return error;
     }
     // The pattern may not exist; the names are read only after a failure.
-    let mut error = fabric.or_not_found(&step.pattern, error, &context.wait());
-    if error.kind == Kind::PatternNotFound {
-        if let Some(names) = fabric.known_names() {
-            error.detail = unknown(&step.pattern, &names, context).detail;
-        }
-        // What is said of the only similar one.
-        let mut found = Vec::new();
-        let _ = patterns(std::slice::from_ref(step), "", false, context, &mut found);
-        let more = found.into_iter().skip(1).filter_map(Result::err);
-        return with_model(more.fold(error, Error::and), step, context);
-    }
-    let is_vague = matches!(error.kind, Kind::FabricInternal | Kind::ApiError);
+    error = fabric.or_not_found(&step.pattern, error, &context.wait());
+    let is_vague = matches!(
+        error.kind,
+        Kind::PatternNotFound | Kind::FabricInternal | Kind::ApiError
+    );
     if !is_vague || error.retry_after.is_some() {
         return error;
     }
-    // Fabric names one at a time.
-    let (pattern, given) = (&step.pattern, &step.variables);
-    let lacks = |read: Pattern| lacks_nothing("variables", pattern, &read.variables(), given);
-    let read = context.unless_cancelled(fabric.pattern(pattern, &context.wait()));
-    if let Err(why) = read.and_then(|read| read.map_or(Ok(()), lacks)) {
-        return with_model(why, step, context);
-    }
+    // Fabric names one fault at a time.
+    let (steps, mut found) = (std::slice::from_ref(step), Vec::new());
+    let _ = patterns(steps, "", false, context, &mut found);
+    error = Error::all(found.into_iter().filter_map(Result::err))
+        .err()
+        .unwrap_or(error);
     // Older versions of Fabric do not find a model in another case.
     let is_exact = |one: &str, other: &str| one == other;
-    match listed_models(std::slice::from_ref(step), context) {
+    match listed_models(steps, context) {
         Err(stopped) => return stopped,
         Ok(models) => {
             let unknown = models.and_then(|models| unknown_model(&models, step, is_exact));
@@ -170,19 +163,6 @@ pub(super) fn with_names_looked_up(step: &Chat, error: Error, context: &Arc<Cont
         }
     }
     error
-}
-
-/// Adds to the refusal of a step what is wrong with its model too.
-fn with_model(error: Error, step: &Chat, context: &Arc<Context>) -> Error {
-    let mut found = Vec::new();
-    let _ = models(&mut [step.clone()], true, context, &mut found);
-    let more = found.into_iter().filter_map(Result::err);
-    more.fold(error, Error::and)
-}
-
-/// The error for an unknown pattern. It suggests only patterns that may be run.
-fn unknown(pattern: &Name, names: &Names, context: &Context) -> Error {
-    not_found(pattern, names, &|name| context.backend.policy.allows(name))
 }
 
 /// Finds unknown patterns and missing variables of a chain, and a missing input.
@@ -201,7 +181,9 @@ fn patterns(
         let (prefix, mut pattern) = (prefix_of(i), &step.pattern);
         let meant;
         if !names.contains(pattern.as_str()) {
-            let mut unknown = unknown(pattern, &names, context);
+            // Only patterns that may be run are suggested.
+            let allows = |name: &str| context.backend.policy.allows(name);
+            let mut unknown = not_found(pattern, &names, &allows);
             let why = unknown.detail;
             unknown.detail = format!("`{prefix}pattern_name`: {why} Nothing was run.");
             found.push(Err(unknown));
@@ -216,7 +198,10 @@ fn patterns(
         let read = context.backend.fabric.pattern(pattern, wait)?;
         let (argument, needed) = (format!("{prefix}variables"), read.variables());
         let mut checked = lacks_nothing(&argument, pattern, &needed, &step.variables);
-        if lacks_input && i == 0 && (needed.is_empty() || checked.is_err()) {
+        // The text may have been given as a variable.
+        let mut unused = step.variables.keys().filter(|name| !needed.contains(name));
+        let is_elsewhere = unused.any(|name| is_meant(name, "input_text"));
+        if lacks_input && i == 0 && (needed.is_empty() || checked.is_err() || is_elsewhere) {
             checked = Err(checked.map_or_else(|lacks| lacks.and(no_input()), |()| no_input()));
         }
         // Finding again with its input when the step is run.

@@ -8,8 +8,6 @@ use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::{Record, estimate};
 use crate::search;
 use crate::text::{is_blank, shown};
-use crate::tools::arguments::is_meant;
-use crate::tools::echo::without_echo;
 use crate::tools::listed::take_pattern;
 use crate::tools::part::Part;
 use crate::tools::policy::{is_among, no_model};
@@ -20,8 +18,11 @@ use super::input::{self, InputSource};
 use super::output::Output;
 use super::{plan, prefix_of};
 
-/// Longest texts that are removed from errors in the log, in bytes; a longer input is not kept for that.
+/// Longest texts that are looked for in errors before these are logged, in bytes; a longer input is not kept for that.
 const MAX_ECHO: usize = 64 << 10;
+
+/// Shortest repetition of a private text that keeps an error out of the log, in bytes.
+const ECHO: usize = 12;
 
 /// Most characters of the prompt that a dry run shows, unless more are asked for.
 const USUAL_PROMPT: usize = 8000;
@@ -36,7 +37,7 @@ const EMPTY: &str = "The output was empty, so there is nothing for the next step
 /// A call with checked arguments: the first step, and those of `then`.
 pub(super) struct RunPattern {
     pub(super) steps: Vec<Chat>,
-    /// A copy of a short input, to be removed from errors in the log.
+    /// A copy of a short input, to be looked for in errors before these are logged.
     pub(super) echo: Option<String>,
     pub(super) dry_run: bool,
     pub(super) stream: bool,
@@ -72,7 +73,9 @@ impl RunPattern {
         if let Some(from) = from {
             input = from.text(context)?;
             // An earlier output may be "None".
-            self.as_is |= !is_blank(&input);
+            if is_blank(&input) && self.lacks_input(&input) {
+                return Err(plan::no_input().into());
+            }
             self.echo = short(&input);
         }
         let done = match self.dry_run {
@@ -116,20 +119,19 @@ impl RunPattern {
         context.begin_run(record)
     }
 
-    /// The failure with its text for the log: without the parts that repeat the caller's or the model's text.
+    /// The failure with its text for the log: none if it may repeat the caller's or the model's text.
     fn with_log(&self, mut failure: Failure) -> Failure {
         let detail = &failure.error.detail;
         let texts = self.steps.iter().flat_map(|step| step.variables.values());
         let texts = texts.chain(&failure.partial).chain(&self.echo);
         let texts = Vec::from_iter(texts.map(String::as_str));
         let is_short = texts.iter().map(|text| text.len()).sum::<usize>() <= MAX_ECHO;
-        let logged = match failure.error.kind {
-            _ if is_short && self.echo.is_some() => without_echo(detail, &texts),
+        let is_private = match is_short && self.echo.is_some() {
+            true => has_echo(detail, &texts),
             // What it may repeat is not known or too long, so no text of a vendor may be logged.
-            Kind::ApiError => "[...]".to_owned(),
-            _ => detail.clone(),
+            false => failure.error.kind == Kind::ApiError,
         };
-        failure.logged = Some(logged.into());
+        failure.logged = is_private.then(|| "[...]".into());
         failure
     }
 
@@ -142,25 +144,25 @@ impl RunPattern {
         warnings: Vec<String>,
         context: &Arc<Context>,
     ) -> ToolResult {
+        fn text(name: &Option<Name>) -> &str {
+            name.as_ref().map_or("", Name::as_str)
+        }
         let step = &self.steps[0];
-        let strategy = step.strategy.as_ref().map_or("", Name::as_str);
-        let text = prompt(context, &step.pattern, input, &step.variables, strategy)
+        let strategy = text(&step.strategy);
+        let prompt = prompt(context, &step.pattern, input, &step.variables, strategy)
             .map_err(|error| plan::with_names_looked_up(step, error, context))?;
-        let named = |what: &str, name: &Option<Name>| {
-            let name = name.as_ref().map(Name::as_str);
-            name.map(|name| format!("{what} \"{name}\""))
-        };
-        let language = Some(&step.language).filter(|language| !language.is_empty());
+        let named =
+            |what: &str, name: &str| (!name.is_empty()).then(|| format!("{what} \"{name}\""));
         let more = [
-            named("the text of the context", &step.context),
-            named("any messages of the session", &step.session),
-            language.map(|language| format!("the order to answer in the language {language}")),
+            named("the text of the context", text(&step.context)),
+            named("any messages of the session", text(&step.session)),
+            named("the order to answer in the language", &step.language),
         ];
         let more = Vec::from_iter(more.into_iter().flatten()).join(", ");
-        let begins = named("The text begins with the strategy", &step.strategy);
+        let begins = named("The text begins with the strategy", strategy);
         let adds = format!("A run also sends these, which are not shown here: {more}.");
         let then = "The prompts of `then` are not shown, because each needs the output of the step before it.";
-        let part = Part::of(&text, (0, self.max_chars.unwrap_or(USUAL_PROMPT)));
+        let part = Part::of(&prompt, (0, self.max_chars.unwrap_or(USUAL_PROMPT)));
         let cut = part.total_chars.zip(part.next_offset);
         let omitted = cut.map(|(all, shown)| all - shown);
         let cut = omitted.map(|omitted| {
@@ -229,7 +231,6 @@ impl RunPattern {
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
         }
-        let lacks_input = i == 0 && self.lacks_input(&input);
         let sent = sent(step, &input);
         let chat = Box::new(Chat {
             input,
@@ -237,12 +238,6 @@ impl RunPattern {
         });
         let mut output = Output::new(is_result, self.strip_thinking);
         let ended = fabric.check(chat, wait).and_then(|checked| {
-            // The text may have been given as a variable.
-            let is_input = |name: &String| is_meant(name, "input_text");
-            let (unused, given) = (&checked.unused, step.variables.len());
-            if lacks_input && (unused.len() == given || unused.iter().any(is_input)) {
-                return Err(plan::no_input());
-            }
             warnings.extend(checked.unused.iter().map(|name| {
                 let name = shown(name, 64);
                 format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")
@@ -294,4 +289,33 @@ impl RunPattern {
 fn sent(step: &Chat, input: &str) -> u64 {
     let texts = step.variables.values().map(String::as_str).chain([input]);
     texts.map(|text| text.chars().count() as u64).sum()
+}
+
+/// Whether an error repeats [`ECHO`] bytes of any of these texts. Any two texts share shorter parts.
+fn has_echo(error: &str, private: &[&str]) -> bool {
+    let part = |(at, _)| {
+        let mut ends = at + ECHO..=error.len();
+        error.get(at..ends.find(|end| error.is_char_boundary(*end))?)
+    };
+    let mut parts = error.char_indices().filter_map(part);
+    parts.any(|part| private.iter().any(|text| text.contains(part)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repeats_the_callers_text_is_known() {
+        let input = "Dear Ms Müller, my card is 4000-1234 and the model is not a clue. Ω";
+        for (error, is_echo) in [
+            ("Error: model not found", false),
+            ("bad prompt: \"Müller, my card\" (400)", true),
+            ("the model is broken, 4000-1234.", true),
+            ("the model ", false),
+            ("", false),
+        ] {
+            assert_eq!(has_echo(error, &["", input]), is_echo, "{error}");
+        }
+    }
 }
