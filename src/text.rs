@@ -156,7 +156,7 @@ pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
 pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
     let [name, other] = [name, other].map(|name| Vec::from_iter(letters(name)));
     let most = (name.len() / 3).min(2);
-    edit_distance(&name, &other) <= most
+    edit_distance(&name, &other, most) <= most
 }
 
 /// A name without case and separators: in camelCase, it has the words of its snake_case. Longer names are invalid; the bound
@@ -179,11 +179,12 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     let rank = |name| {
         let candidate = Vec::from_iter(letters(name));
         let is_part = contains(&candidate, &wanted) || contains(&wanted, &candidate);
-        // The distance takes long to compute, and cannot be less than this.
-        if !is_part && wanted.len().abs_diff(candidate.len()) > furthest {
+        let most = if is_part { usize::MAX } else { furthest };
+        // The exact distance takes long to compute, and cannot be less than this.
+        if wanted.len().abs_diff(candidate.len()) > most {
             return None;
         }
-        match edit_distance(&wanted, &candidate) {
+        match edit_distance(&wanted, &candidate, most) {
             edits if edits <= furthest => Some((edits, name)),
             edits => is_part.then_some((furthest + edits, name)),
         }
@@ -201,22 +202,30 @@ fn contains(text: &[char], part: &[char]) -> bool {
 }
 
 /// The edit distance between two texts: insertions, deletions, substitutions and swaps of neighbours (optimal string
-/// alignment).
-fn edit_distance(a: &[char], b: &[char]) -> usize {
-    // The last is row i: the distances between the first i characters of `a` and each prefix of `b`.
+/// alignment). A distance beyond `most` is not computed exactly.
+fn edit_distance(a: &[char], b: &[char], most: usize) -> usize {
+    // The last is row i: the distances between the first i characters of `a` and each prefix of `b` whose length differs by
+    // `most` at most.
     let mut rows = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
+    let (mut nearest, beyond) = (0, most.saturating_add(1));
     for i in 1..=a.len() {
         rows.rotate_left(1);
         let [older, last, row] = &mut rows;
         row.clear();
-        row.push(i);
-        for j in 1..=b.len() {
+        row.resize(b.len() + 1, beyond);
+        row[0] = i;
+        let before = std::mem::replace(&mut nearest, i);
+        for j in i.saturating_sub(most).max(1)..=b.len().min(i.saturating_add(most)) {
             let changed = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(last[j] + 1).min(row[j - 1] + 1);
+            row[j] = changed.min(last[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(older[j - 2] + 1);
+                row[j] = row[j].min(older[j - 2] + 1);
             }
-            row.push(least);
+            nearest = nearest.min(row[j]);
+        }
+        // What follows builds on the last two rows.
+        if before.min(nearest) > most {
+            return beyond;
         }
     }
     rows[2][b.len()]
@@ -300,7 +309,10 @@ mod tests {
 
     #[test]
     fn edit_distances() {
-        let chars = |text: &str| Vec::from_iter(text.chars());
+        let distance = |a: &str, b: &str, most| {
+            let chars = |text: &str| Vec::from_iter(text.chars());
+            edit_distance(&chars(a), &chars(b), most)
+        };
         for (a, b, edits) in [
             ("", "", 0),
             ("", "ab", 2),
@@ -310,7 +322,9 @@ mod tests {
             ("abc", "axc", 1),
             ("kitten", "sitting", 3),
         ] {
-            assert_eq!(edit_distance(&chars(a), &chars(b)), edits, "{a} {b}");
+            assert_eq!(distance(a, b, usize::MAX), edits, "{a} {b}");
+            assert_eq!(distance(a, b, edits), edits, "{a} {b}");
+            assert!(distance(a, b, edits.saturating_sub(1)) >= edits, "{a} {b}");
         }
     }
 
