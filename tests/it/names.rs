@@ -116,6 +116,11 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
         assert_eq!(fabric.requests_of("GET /models/names").len(), 1);
     }
     let (fabric, mut client) = ready();
+    let words = "Error: Requested Model = gpt-y\n Default Model = m\n Default Vendor = V.\n\ncould not find vendor";
+    fabric.once_run(Reply::sse().error(words).complete());
+    let said = client.failure("fabric_run_pattern", run("gpt-y", ""), "invalid-request");
+    expect::contains(&said, [&format!("`model_name`: {model}")]);
+    let (fabric, mut client) = ready();
     fabric.once_run(Reply::failure(429, json!("slow")).header("Retry-After", "2"));
     client.failure("fabric_run_pattern", run("gpt-y", ""), "fabric-api-error");
     let asked = fabric.requests_of("GET /models/names");

@@ -157,9 +157,14 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
         Err(stopped) => return stopped,
         Ok(models) => {
             let unknown = models.and_then(|models| unknown_model(&models, step, is_exact));
-            let end = if error.detail.ends_with('.') { "" } else { "." };
-            let why = unknown.map(|(_, why)| format!("{end} {why}"));
-            error.detail += &why.unwrap_or_default();
+            if let Some((argument, why)) = unknown {
+                // Fabric's words for what it finds out before it asks a model.
+                if error.detail.contains("Default Vendor =") {
+                    return refused(format!("`{argument}`: {why}")).about(argument);
+                }
+                let end = if error.detail.ends_with('.') { "" } else { "." };
+                error.detail += &format!("{end} {why}");
+            }
         }
     }
     error
