@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use super::language::LANGUAGE;
 use super::own::{requests, sentence};
 use super::patterns::known;
-use super::query::{ParsedQuery, Word, needs, refer};
+use super::query::{ParsedQuery, Word, needs};
 use super::similar::humanised;
 use super::stem::stem;
 use super::words::{plain_letters, words};
@@ -258,24 +258,16 @@ impl Index {
         limit: usize,
         allows: impl Fn(&str) -> bool,
     ) -> SearchResult<'_> {
-        let (mut needs, excluded) = needs(query, |word| self.terms.contains_key(word));
-        let refers = refer(&mut needs);
+        let (needs, excluded) = needs(query, |word| self.terms.contains_key(word));
         let meant = needs.concat();
         let query = if meant.is_empty() { query } else { &meant };
         let request = ParsedQuery::parse(query);
         let mut scores = self.scores(&request.words);
         let no_task = scores.pop().unwrap_or_default();
-        // What the words of two requests about one thing have in common is no request.
-        if refers {
-            scores.fill(0.0);
-        }
         if needs.len() > 1 {
             let best = scores.iter().copied().fold(0.0, f32::max);
             for need in needs.iter().take(MOST_NEEDS) {
                 let own = self.scores(&ParsedQuery::parse(need).words);
-                for (score, own) in scores.iter_mut().zip(&own).filter(|_| refers) {
-                    *score = score.max(*own);
-                }
                 let own = own.into_iter().zip(0..scores.len());
                 let first = own.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
                 if let Some((UNSURE.., at)) = first {
@@ -297,7 +289,11 @@ impl Index {
         ranked.sort_by(better);
         // Reading all names would take long.
         for (score, name) in ranked.iter_mut().take(limit.saturating_mul(4)) {
-            let is_excluded = excluded.iter().any(|word| word.is_in(name));
+            // A sentence says "without" what a query does not want either.
+            let sentence = known(name).and_then(|row| row.sentence.split(" without ").next());
+            let is_excluded = excluded
+                .iter()
+                .any(|word| word.is_in(name, sentence.unwrap_or_default()));
             *score *= if is_excluded { EXCLUDED } else { 1.0 };
         }
         ranked.sort_by(better);

@@ -64,7 +64,7 @@ fn singular(word: &mut String) {
 
 fn inflected(word: &mut String) {
     let left = word.strip_suffix("ing").or(word.strip_suffix("ed"));
-    let Some(left) = left.filter(|left| left.len() > 2 && !left.ends_with('e')) else {
+    let Some(left) = left.filter(|left| left.len() > 2) else {
         return;
     };
     if left.contains(['a', 'e', 'i', 'o', 'u', 'y']) {
