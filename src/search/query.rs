@@ -1,5 +1,6 @@
 //! What a query asks for: its words without those that only frame a request.
 
+use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use super::language::{LANGUAGE, Language};
@@ -39,24 +40,24 @@ const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
 
 /// What says in which form an answer is wanted, or where the text is from; `0` is any number. And how much such words
 /// count.
-static FORMS: LazyLock<Vec<Vec<String>>> = LazyLock::new(|| {
+static FORMS: LazyLock<HashSet<Vec<String>>> = LazyLock::new(|| {
     include_str!("forms.txt")
         .split(['|', '\n'])
         .map(words)
         .collect()
 });
+/// Most words of a form; a pair of characters of a script without spaces is one.
+const LONGEST_FORM: usize = 6;
 const FORM: f32 = 0.3;
 
 /// How people ask for an explanation of what something does: how that begins, and how it ends.
-const DOES: &str = "what does > do|was macht >|was tut >|wozu dient >|il fait quoi >|que fait >|a quoi sert >|que hace >|\
+const DOES: &str = "what does > do|was macht >|was tut >|wozu dient >|il fait quoi >|que fait >|a quoi sert >|que hace es>|que hace el >|que hace la >|\
     para que >|o que > faz|que faz >|cosa fa >|che fa >|a cosa serve >|co robi >|do czego >|что делает >|что > делает";
 
 /// What a query asks for.
 pub(super) struct ParsedQuery {
     /// The words that say something, in order, each once.
     pub(super) words: Vec<Word>,
-    /// Whether it asks which pattern to use.
-    pub(super) asks_which: bool,
     /// Whether it is in another language.
     pub(super) is_foreign: bool,
 }
@@ -75,24 +76,6 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// Whether a name, or a sentence about it, has it or says the same: by a verb only if it begins with that.
-    pub(super) fn is_in(&self, name: &str, sentence: &str) -> bool {
-        let says = |(at, word): (usize, &String)| {
-            let stem = stem(word);
-            let counts = at == 0 || !LANGUAGE.weights.contains_key(&stem);
-            counts
-                && self
-                    .stems
-                    .iter()
-                    .chain(&self.foreign)
-                    .any(|own| *own == stem)
-        };
-        let named = words(name);
-        named.contains(&self.text)
-            || named.iter().enumerate().any(says)
-            || (1..).zip(&words(sentence)).any(says)
-    }
-
     /// What it means at first.
     pub(super) fn means(&self) -> Option<&String> {
         self.stems.first().or(self.foreign.first())
@@ -119,15 +102,13 @@ impl ParsedQuery {
         }
         let runs = runs(&plain);
         let (forms, frames) = (forms(&said), frames(&said, language));
-        let in_forms = said.iter().zip(&forms).filter(|(_, is_form)| **is_form);
-        let in_forms = Vec::from_iter(in_forms.map(|(word, _)| word));
+        let is_form = |word: &String| forms.iter().any(|form| *form == numeral(word));
         let only_frames = !frames.contains(&false);
         let mut request = ParsedQuery {
             words: Vec::new(),
-            asks_which: asks_which(&runs),
             is_foreign,
         };
-        for ((text, is_frame), is_form) in said.iter().zip(frames).zip(&forms) {
+        for (text, is_frame) in said.iter().zip(frames) {
             let says_nothing =
                 is_frame || is_foreign && language.foreign_ignored.contains(text.as_str());
             if says_nothing && !only_frames {
@@ -139,7 +120,7 @@ impl ParsedQuery {
                 text: text.clone(),
                 stems: [own].into_iter().chain(concept).collect(),
                 foreign: language.foreign(text).concat(),
-                share: if *is_form { FORM } else { 1.0 },
+                share: if is_form(text) { FORM } else { 1.0 },
             };
             // A word in another script is not English, but may be in somebody's own pattern.
             if is_foreign && text.is_ascii() && !word.foreign.is_empty() {
@@ -155,7 +136,7 @@ impl ParsedQuery {
         }
         let longer = |run: &&str| run.starts_with(is_unspaced) && !said.contains(&run.to_string());
         for run in runs.into_iter().filter(longer) {
-            let is_form = words(run).iter().all(|pair| in_forms.contains(&pair));
+            let is_form = words(run).iter().all(is_form);
             for meant in language.foreign(run) {
                 request.add(Word {
                     text: run.to_owned(),
@@ -183,7 +164,10 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
     let query = prefix(query, LONGEST).to_owned();
     let pairs = REWRITTEN.split('|').filter_map(|pair| pair.split_once('>'));
-    let query = pairs.fold(query, |query, (given, other)| query.replace(given, other));
+    let pairs = pairs.filter(|_| !query.is_ascii());
+    let query = pairs.fold(query.clone(), |query, (given, other)| {
+        query.replace(given, other)
+    });
     let words = query.split_inclusive(is_end);
     let words = words.map(str::trim).filter(|word| !word.is_empty());
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
@@ -222,7 +206,12 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
         }
         let ends = ends(word);
         begins = ends || is_in(at, BUT) || begins && is_in(at, "do please");
-        unwanted = if ends { 0 } else { unwanted - unwanted.min(1) };
+        let is_over = ends || word.ends_with(')');
+        unwanted = if is_over {
+            0
+        } else {
+            unwanted - unwanted.min(1)
+        };
         if ends || is_in(at + 1, AND) {
             needs.push(String::new());
         }
@@ -231,28 +220,32 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
     (needs, excluded)
 }
 
-/// Whether it asks which pattern to use, in any language.
-fn asks_which(runs: &[&str]) -> bool {
-    let meant = runs.iter().flat_map(|run| LANGUAGE.foreign(run));
-    let own = runs.iter().map(|run| run.to_string());
-    let said: Vec<String> = own.chain(meant.flatten()).collect();
-    let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
-    has(&["which", "what", "suggest", "recommend", "choose", "best"])
-        && has(&["pattern", "patterns", "prompts", "fabric"])
+/// The words of the [`FORMS`] that a query has.
+fn forms(said: &[String]) -> Vec<&'static String> {
+    let said = Vec::from_iter(said.iter().map(|word| numeral(word).to_owned()));
+    let parts = (1..=LONGEST_FORM).flat_map(|length| said.windows(length));
+    parts.filter_map(|part| FORMS.get(part)).flatten().collect()
 }
 
-/// Which words are those of [`FORMS`].
-fn forms(said: &[String]) -> Vec<bool> {
-    let mut forms = vec![false; said.len()];
-    let is = |word: &str, part: &str| word == part || part == "0" && word.parse::<u32>().is_ok();
-    for form in FORMS.iter() {
-        for (at, words) in said.windows(form.len()).enumerate() {
-            if words.iter().zip(form).all(|(word, part)| is(word, part)) {
-                forms[at..at + form.len()].fill(true);
-            }
-        }
-    }
-    forms
+/// The word, or `0` for any number.
+fn numeral(word: &str) -> &str {
+    word.parse::<u32>().map_or(word, |_| "0")
+}
+
+/// Whether a name, or a sentence about it, has one of these words or says the same: by a verb only if it begins with that.
+pub(super) fn has_any(of: &[Word], name: &str, sentence: &str) -> bool {
+    let named = words(name);
+    let says = |(at, word): (usize, &String)| {
+        let stem = stem(word);
+        let counts = at == 0 || !LANGUAGE.weights.contains_key(&stem);
+        let means = |one: &Word| one.stems.iter().chain(&one.foreign).any(|own| *own == stem);
+        counts && of.iter().any(means)
+    };
+    named
+        .iter()
+        .any(|word| of.iter().any(|one| one.text == *word))
+        || named.iter().enumerate().any(says)
+        || (1..).zip(&words(sentence)).any(says)
 }
 
 /// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".
@@ -260,7 +253,7 @@ fn frames(said: &[String], language: &Language) -> Vec<bool> {
     let is_ours =
         |word: &String| matches!(word.as_str(), "pattern" | "patterns" | "prompt" | "prompts");
     let mut frames = Vec::new();
-    let (mut last_is_verb, mut has_verb) = (false, false);
+    let mut last_is_verb = false;
     for (at, word) in said.iter().enumerate() {
         let is_ignored = language.ignored.contains(word.as_str());
         let is_verb = !is_ignored && language.verbs.contains(&stem(word));
@@ -269,13 +262,12 @@ fn frames(said: &[String], language: &Language) -> Vec<bool> {
         frames.push(if is_ours(word) && !last_is_verb {
             let is_introduced = matches!(before, "which" | "what" | "best" | "right" | "fabric");
             let goes_on = matches!(after, "to" | "for" | "that" | "which" | "who" | "can" | "i");
-            is_introduced || goes_on || has_verb
+            is_introduced || goes_on
         } else {
             is_ignored
         });
         if !is_ignored {
             last_is_verb = is_verb;
-            has_verb |= is_verb;
         }
     }
     frames
@@ -297,10 +289,9 @@ mod tests {
             ("a fabric pattern to summarize a text", "summarize text"),
             ("Which pattern extracts wisdom?", "extracts wisdom"),
             (
-                "find me the best fabric prompt that can improve a prompt",
+                "give me the best fabric prompt that can improve a prompt",
                 "improve prompt",
             ),
-            ("summarize an article, pattern", "summarize article"),
             ("extract patterns from data", "extract patterns data"),
             ("prompt injection", "prompt injection"),
             ("find patterns in data", "patterns data"),
@@ -310,10 +301,6 @@ mod tests {
         ] {
             assert_eq!(said(query), expected, "{query}");
         }
-        assert!(
-            ParsedQuery::parse("which pattern fits?").asks_which
-                && !ParsedQuery::parse("a pattern").asks_which
-        );
     }
 
     #[test]
