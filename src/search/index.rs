@@ -68,8 +68,9 @@ const FEWEST: usize = 3;
 /// gets at least this share of the best score.
 const MOST_NEEDS: usize = 4;
 const OF_TWO: f32 = 0.8;
-/// Share of a pattern that does, or is about, what the query says is not meant.
+/// Share of a pattern that does, or is about, what the query says is not meant, and of one that only speaks of it.
 const EXCLUDED: f32 = 0.3;
+const HARDLY: f32 = 0.7;
 /// Requests that people make of a computer and no pattern is for.
 const NO_TASKS: &str = include_str!("nothing.txt");
 /// What to tell the caller if no word of the query is known.
@@ -285,11 +286,13 @@ impl Index {
         ranked.sort_by(better);
         // Reading all names would take long.
         for (score, name) in ranked.iter_mut().take(limit.saturating_mul(2)) {
-            // A sentence says "without" what a query does not want either.
-            let sentence = known(name).and_then(|row| row.sentence.split(" without ").next());
-            let is_excluded =
-                !excluded.is_empty() && has_any(&excluded, name, sentence.unwrap_or_default());
-            *score *= if is_excluded { EXCLUDED } else { 1.0 };
+            let sentence = known(name).map_or("", |row| row.sentence);
+            *score *= match &excluded[..] {
+                [] => 1.0,
+                excluded if has_any(excluded, name, true) => EXCLUDED,
+                excluded if has_any(excluded, sentence, false) => HARDLY,
+                _ => 1.0,
+            };
         }
         ranked.sort_by(better);
         let has_other_letters = query.chars().any(|c| !c.is_ascii() && c.is_alphabetic());

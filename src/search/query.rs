@@ -232,20 +232,16 @@ fn numeral(word: &str) -> &str {
     word.parse::<u32>().map_or(word, |_| "0")
 }
 
-/// Whether a name, or a sentence about it, has one of these words or says the same: by a verb only if it begins with that.
-pub(super) fn has_any(of: &[Word], name: &str, sentence: &str) -> bool {
-    let named = words(name);
-    let says = |(at, word): (usize, &String)| {
+/// Whether a name, or a sentence, has one of these words or says the same: by a verb only if a name begins with it.
+pub(super) fn has_any(of: &[Word], text: &str, is_name: bool) -> bool {
+    words(text).iter().enumerate().any(|(at, word)| {
         let stem = stem(word);
-        let counts = at == 0 || !LANGUAGE.weights.contains_key(&stem);
-        let means = |one: &Word| one.stems.iter().chain(&one.foreign).any(|own| *own == stem);
-        counts && of.iter().any(means)
-    };
-    named
-        .iter()
-        .any(|word| of.iter().any(|one| one.text == *word))
-        || named.iter().enumerate().any(says)
-        || (1..).zip(&words(sentence)).any(says)
+        let counts = is_name && at == 0 || !LANGUAGE.weights.contains_key(&stem);
+        of.iter().any(|one| {
+            let mut meanings = one.stems.iter().chain(&one.foreign);
+            is_name && one.text == *word || counts && meanings.any(|own| *own == stem)
+        })
+    })
 }
 
 /// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".
@@ -253,7 +249,7 @@ fn frames(said: &[String], language: &Language) -> Vec<bool> {
     let is_ours =
         |word: &String| matches!(word.as_str(), "pattern" | "patterns" | "prompt" | "prompts");
     let mut frames = Vec::new();
-    let mut last_is_verb = false;
+    let (mut last_is_verb, mut has_verb) = (false, false);
     for (at, word) in said.iter().enumerate() {
         let is_ignored = language.ignored.contains(word.as_str());
         let is_verb = !is_ignored && language.verbs.contains(&stem(word));
@@ -262,12 +258,15 @@ fn frames(said: &[String], language: &Language) -> Vec<bool> {
         frames.push(if is_ours(word) && !last_is_verb {
             let is_introduced = matches!(before, "which" | "what" | "best" | "right" | "fabric");
             let goes_on = matches!(after, "to" | "for" | "that" | "which" | "who" | "can" | "i");
-            is_introduced || goes_on
+            is_introduced || goes_on || has_verb
+        } else if word == "find" {
+            said.iter().skip(at + 1).take(5).any(is_ours)
         } else {
             is_ignored
         });
         if !is_ignored {
             last_is_verb = is_verb;
+            has_verb |= is_verb;
         }
     }
     frames
@@ -289,9 +288,10 @@ mod tests {
             ("a fabric pattern to summarize a text", "summarize text"),
             ("Which pattern extracts wisdom?", "extracts wisdom"),
             (
-                "give me the best fabric prompt that can improve a prompt",
+                "find me the best fabric prompt that can improve a prompt",
                 "improve prompt",
             ),
+            ("summarize an article, pattern", "summarize article"),
             ("extract patterns from data", "extract patterns data"),
             ("prompt injection", "prompt injection"),
             ("find patterns in data", "patterns data"),
