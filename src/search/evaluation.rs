@@ -52,6 +52,7 @@ fn tasks_find_their_pattern() {
         ("people", [90, 97, 98]),
         ("language", [90, 95, 97]),
         ("spoken", [80, 93, 97]),
+        ("form", [92, 98, 98]),
     ] {
         let tasks = tasks.iter().filter(|task| task[0] == kind);
         let found = recall(

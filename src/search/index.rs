@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use super::language::LANGUAGE;
 use super::own::{requests, sentence};
 use super::patterns::known;
-use super::query::{ParsedQuery, Word, needs, refer};
+use super::query::{ParsedQuery, Word, has_any, needs};
 use super::similar::humanised;
 use super::stem::stem;
 use super::words::{plain_letters, words};
@@ -28,10 +28,8 @@ const MOST_TERMS: usize = 1 << 16;
 /// How many words of a query are corrected at most, and how many letters such a word has.
 const MOST_CORRECTED: usize = 16;
 const CORRECTED: std::ops::RangeInclusive<usize> = 5..=16;
-/// The pattern that suggests patterns. It is found only if the query asks which pattern to use.
-const SUGGESTS: &str = "suggest_pattern";
 
-/// Strengths of a word in a name of one word, in a sentence, and in a request or headings.
+/// Strengths of a word in a name of one word, in a sentence, and in a request.
 const NAME: f32 = 4.0;
 const SENTENCE: f32 = 2.0;
 const REQUEST: f32 = 1.0;
@@ -70,8 +68,9 @@ const FEWEST: usize = 3;
 /// gets at least this share of the best score.
 const MOST_NEEDS: usize = 4;
 const OF_TWO: f32 = 0.8;
-/// Share of a pattern that does, or is about, what the query says is not meant.
+/// Share of a pattern that does, or is about, what the query says is not meant, and of one that only speaks of it.
 const EXCLUDED: f32 = 0.3;
+const HARDLY: f32 = 0.7;
 /// Requests that people make of a computer and no pattern is for.
 const NO_TASKS: &str = include_str!("nothing.txt");
 /// What to tell the caller if no word of the query is known.
@@ -258,24 +257,16 @@ impl Index {
         limit: usize,
         allows: impl Fn(&str) -> bool,
     ) -> SearchResult<'_> {
-        let (mut needs, excluded) = needs(query, |word| self.terms.contains_key(word));
-        let refers = refer(&mut needs);
+        let (needs, excluded) = needs(query, |word| self.terms.contains_key(word));
         let meant = needs.concat();
         let query = if meant.is_empty() { query } else { &meant };
         let request = ParsedQuery::parse(query);
         let mut scores = self.scores(&request.words);
         let no_task = scores.pop().unwrap_or_default();
-        // What the words of two requests about one thing have in common is no request.
-        if refers {
-            scores.fill(0.0);
-        }
         if needs.len() > 1 {
             let best = scores.iter().copied().fold(0.0, f32::max);
             for need in needs.iter().take(MOST_NEEDS) {
                 let own = self.scores(&ParsedQuery::parse(need).words);
-                for (score, own) in scores.iter_mut().zip(&own).filter(|_| refers) {
-                    *score = score.max(*own);
-                }
                 let own = own.into_iter().zip(0..scores.len());
                 let first = own.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
                 if let Some((UNSURE.., at)) = first {
@@ -290,15 +281,18 @@ impl Index {
         }
         let names = self.patterns.iter().map(String::as_str);
         let mut ranked: Vec<(f32, &str)> = scores.into_iter().zip(names).collect();
-        ranked.retain(|(score, name)| {
-            *score > 0.0 && (request.asks_which || *score >= NAMED || *name != SUGGESTS)
-        });
+        ranked.retain(|(score, _)| *score > 0.0);
         let better = |a: &(f32, &str), b: &(f32, &str)| b.0.total_cmp(&a.0).then(a.1.cmp(b.1));
         ranked.sort_by(better);
         // Reading all names would take long.
-        for (score, name) in ranked.iter_mut().take(limit.saturating_mul(4)) {
-            let is_excluded = excluded.iter().any(|word| word.is_in(name));
-            *score *= if is_excluded { EXCLUDED } else { 1.0 };
+        for (score, name) in ranked.iter_mut().take(limit.saturating_mul(2)) {
+            let sentence = known(name).map_or("", |row| row.sentence);
+            *score *= match &excluded[..] {
+                [] => 1.0,
+                excluded if has_any(excluded, name, true) => EXCLUDED,
+                excluded if has_any(excluded, sentence, false) => HARDLY,
+                _ => 1.0,
+            };
         }
         ranked.sort_by(better);
         let has_other_letters = query.chars().any(|c| !c.is_ascii() && c.is_alphabetic());
@@ -480,7 +474,6 @@ mod tests {
             ("what can I cook", "extract_recipe"),
             ("a call about rocks, no meeting", "name_rocks"),
             ("which mineral is it", "name_rocks"),
-            ("geology", "name_rocks"),
             ("eBay", "name_rocks"),
             ("要約", "要約する"),
             ("текста", "резюме_текста"),
@@ -499,9 +492,6 @@ mod tests {
         ] {
             assert_eq!(first(query), Some(expected), "{query}");
         }
-        let index = index();
-        let found = index.search("help me choose and suggest a task", 10, |_| true);
-        assert!(found.hits.iter().all(|name| *name != SUGGESTS));
     }
 
     #[test]

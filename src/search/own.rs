@@ -1,7 +1,7 @@
-//! What a pattern that is not in the table does: the first sentence of its text that says so, and its headings.
+//! What a pattern that is not in the table does: the first sentence of its text that says so.
 
 use super::similar::{capitalised, humanised};
-use super::words::{plain_letters, words};
+use super::words::plain_letters;
 
 /// Longest sentence, in characters.
 const LONGEST: usize = 140;
@@ -9,13 +9,6 @@ const LONGEST: usize = 140;
 const MOST_SENTENCES: usize = 24;
 /// Most of them that count as requests.
 const MOST_REQUESTS: usize = 8;
-/// Most headings that are read.
-const MOST_HEADINGS: usize = 12;
-
-/// Words of headings that say nothing about the pattern.
-const USUAL: &str = "identity purpose goal goals role task steps output instructions sections \
-    format input example examples background";
-
 /// Words that introduce a task: what follows them says what is done.
 const INTRODUCTIONS: &str = " is to | are to |expert at |expert in |expert on |specialized in |\
     specialised in |specializes in |specialises in |specializing in |tasked with |\
@@ -58,16 +51,12 @@ fn aim(sentence: &str, is_goal: bool) -> Option<String> {
 
 /// The first sentences that may say what is done, without Markdown, and whether each is below a heading that says so.
 fn sentences(text: &str) -> Vec<(String, bool)> {
-    let (mut found, mut is_goal, mut is_fenced) = (Vec::new(), false, false);
+    let (mut found, mut is_goal) = (Vec::new(), false);
     for line in text.lines() {
-        is_fenced ^= line.trim_start().starts_with("```");
         if let Some(heading) = heading(line) {
             let heading = plain_letters(heading);
             let has = |word: &&str| heading.contains(word);
             is_goal = GOALS.iter().any(has) && !heading.contains("identity");
-            continue;
-        }
-        if is_fenced {
             continue;
         }
         // Front matter, and <identity>You are …</identity>
@@ -95,19 +84,10 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
     found
 }
 
-/// What may be asked of a pattern with this text: its headings, and its first sentences.
+/// What may be asked of a pattern with this text: its first sentences.
 pub(super) fn requests(text: &str) -> String {
     let said = sentences(text).into_iter().map(|(sentence, _)| sentence);
-    let all = std::iter::once(headings(text)).chain(said.take(MOST_REQUESTS));
-    Vec::from_iter(all).join("; ")
-}
-
-/// The words of a text's headings, without those that every pattern has.
-fn headings(text: &str) -> String {
-    let found = text.lines().filter_map(heading).take(MOST_HEADINGS);
-    let mut telling: Vec<String> = found.flat_map(words).collect();
-    telling.retain(|word| !USUAL.split(' ').any(|usual| usual == word));
-    telling.join(" ")
+    Vec::from_iter(said.take(MOST_REQUESTS)).join("; ")
 }
 
 /// The words of a heading: `# GOAL`, `**Task**`, `GOAL:`.
@@ -144,7 +124,7 @@ mod tests {
         let expert = "# IDENTITY\n\nYou are an expert at extracting **jokes** from `texts`.";
         let developer = "You are a developer.\n\n# GOAL\n\nWrite a note about a diff!";
         let cook = "You are a cook.\n\n# STEPS\n\n- Read it.\n\nYour task is to find recipes: all.";
-        let duke = "Take a deep breath.\n```\nYou code.\n```\nYou are Duke.";
+        let duke = "Take a deep breath.\n**wine**\nCHESS GAMES:\nYou are Duke.";
         for (text, expected) in [
             ("You extract jokes. You are funny.", "Extract jokes."),
             (expert, "Extracting jokes from texts."),
@@ -171,12 +151,6 @@ mod tests {
     }
 
     #[test]
-    fn headings_come_in_many_shapes() {
-        let text = "# GOAL\n## Tax law\n**Wine**\n**beer** b\nCHESS GAMES:\nno: heading\n#### \n# OUTPUT INSTRUCTIONS";
-        assert_eq!(headings(text), "tax law wine chess games");
-    }
-
-    #[test]
     fn nothing_hostile_costs_more_than_its_length() {
         for text in [
             "a. B".repeat(4096),
@@ -187,7 +161,6 @@ mod tests {
         ] {
             let is_so = sentence("x", &text).chars().count() <= LONGEST;
             assert!(is_so, "{text:.20}");
-            assert!(headings(&text).len() < text.len());
         }
     }
 }

@@ -1,5 +1,8 @@
 //! What a query asks for: its words without those that only frame a request.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 use super::language::{LANGUAGE, Language};
 use super::similar::without_camel_case;
 use super::stem::stem;
@@ -21,32 +24,40 @@ const NOT: &str = "not no don't don’t dont isn't isn’t isnt nicht kein keine
 const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylko ale только а";
 /// What negates a part of a sentence in scripts without spaces.
 const NOT_UNSPACED: &str = "不要 不用 しないで せずに ではなく じゃなく 하지마 하지말 말고";
-/// Negations of what is before them, Korean and Japanese ones, and how they end a part of a sentence.
-const AFTER: &str =
-    " 하지>하지|하지 >하지| 말고>말고|しないで>しないで、|せずに>せずに、|なく>なく、";
+/// What is first written in another way, so that negations begin or end a part of a sentence.
+const REWRITTEN: &str = " 하지>하지|하지 >하지| 대신>말고| 없이>말고| 말고>말고|말고>말고,|뭐 하는>뭐하는|は不要>ではなく|\
+    の代わりに>ではなく|なしで>ではなく|しないで>しないで、|せずに>せずに、|なく>なく、|而不是>不要|而非>不要|不要>，不要";
 /// Words before a part of a sentence, and those that exclude what follows.
 const BUT: &str = "but and aber mais pero ma mas ale но";
-const WITHOUT: &str = "without except ohne senza без";
+const WITHOUT: &str = "without except ohne statt anstatt sans sin sem senza bez zamiast без вместо";
+const INSTEAD_OF: [&str; 2] = [
+    "instead rather anstelle lieu vez lugar invece",
+    "of than von de du d'un d'une di",
+];
 const NOT_FOR: &str = "for about a an the as in of from fur pour para per dla для";
-/// Words that refer to what an earlier need is about, and words before that.
-const BACK: &str = "it them";
-const DETERMINERS: &str = "the this that these those a an my our";
-/// Most words of a need that only refers back.
-const MOST_BACK: usize = 4;
 /// Words before another need.
 const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
 
-/// What says in which form an answer is wanted, or where the text is from; `#` is a number. And how much such words count.
-const FORMS: &str = "as bullet points|as bullets|in bullet points|as markdown|in markdown|# words|\
-    # sentences|answer in|from youtube video|from youtube|short please|attached text|in english";
+/// What says in which form an answer is wanted, or where the text is from; `0` is any number. And how much such words
+/// count.
+static FORMS: LazyLock<HashSet<Vec<String>>> = LazyLock::new(|| {
+    include_str!("forms.txt")
+        .split(['|', '\n'])
+        .map(words)
+        .collect()
+});
+/// Most words of a form; a pair of characters of a script without spaces is one.
+const LONGEST_FORM: usize = 6;
 const FORM: f32 = 0.3;
+
+/// How people ask for an explanation of what something does: how that begins, and how it ends.
+const DOES: &str = "what does > do|was macht >|was tut >|wozu dient >|il fait quoi >|que fait >|a quoi sert >|que hace es>|que hace el >|que hace la >|\
+    para que >|o que > faz|que faz >|cosa fa >|che fa >|a cosa serve >|co robi >|do czego >|что делает >|что > делает";
 
 /// What a query asks for.
 pub(super) struct ParsedQuery {
     /// The words that say something, in order, each once.
     pub(super) words: Vec<Word>,
-    /// Whether it asks which pattern to use.
-    pub(super) asks_which: bool,
     /// Whether it is in another language.
     pub(super) is_foreign: bool,
 }
@@ -65,16 +76,6 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// Whether a name has it, or says the same: by a verb only if it begins with that.
-    pub(super) fn is_in(&self, name: &str) -> bool {
-        words(name).iter().enumerate().any(|(at, word)| {
-            let stem = stem(word);
-            let counts = at == 0 || !LANGUAGE.verbs.contains(&stem);
-            let mut meanings = self.stems.iter().chain(&self.foreign);
-            *word == self.text || counts && meanings.any(|own| *own == stem)
-        })
-    }
-
     /// What it means at first.
     pub(super) fn means(&self) -> Option<&String> {
         self.stems.first().or(self.foreign.first())
@@ -95,19 +96,19 @@ impl ParsedQuery {
         let is_foreign = language.is_foreign(&said);
         let plain = plain_letters(query);
         let asked = plain.trim_end_matches(['?', ' ']);
-        // "What does this code do" asks for an explanation.
-        if asked.starts_with("what does ") && asked.ends_with(" do") {
+        let mut does = DOES.split('|').filter_map(|does| does.split_once('>'));
+        if does.any(|(begin, end)| asked.starts_with(begin) && asked.ends_with(end)) {
             said.push("explain".to_owned());
         }
         let runs = runs(&plain);
         let (forms, frames) = (forms(&said), frames(&said, language));
+        let is_form = |word: &String| forms.iter().any(|form| *form == numeral(word));
         let only_frames = !frames.contains(&false);
         let mut request = ParsedQuery {
             words: Vec::new(),
-            asks_which: asks_which(&runs),
             is_foreign,
         };
-        for ((text, is_frame), is_form) in said.iter().zip(frames).zip(forms) {
+        for (text, is_frame) in said.iter().zip(frames) {
             let says_nothing =
                 is_frame || is_foreign && language.foreign_ignored.contains(text.as_str());
             if says_nothing && !only_frames {
@@ -119,7 +120,7 @@ impl ParsedQuery {
                 text: text.clone(),
                 stems: [own].into_iter().chain(concept).collect(),
                 foreign: language.foreign(text).concat(),
-                share: if is_form { FORM } else { 1.0 },
+                share: if is_form(text) { FORM } else { 1.0 },
             };
             // A word in another script is not English, but may be in somebody's own pattern.
             if is_foreign && text.is_ascii() && !word.foreign.is_empty() {
@@ -135,12 +136,13 @@ impl ParsedQuery {
         }
         let longer = |run: &&str| run.starts_with(is_unspaced) && !said.contains(&run.to_string());
         for run in runs.into_iter().filter(longer) {
+            let is_form = words(run).iter().all(is_form);
             for meant in language.foreign(run) {
                 request.add(Word {
                     text: run.to_owned(),
                     stems: Vec::new(),
                     foreign: meant,
-                    share: 1.0,
+                    share: if is_form { FORM } else { 1.0 },
                 });
             }
         }
@@ -161,8 +163,11 @@ impl ParsedQuery {
 pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String>, String) {
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
     let query = prefix(query, LONGEST).to_owned();
-    let after = AFTER.split('|').filter_map(|pair| pair.split_once('>'));
-    let query = after.fold(query, |query, (not, end)| query.replace(not, end));
+    let pairs = REWRITTEN.split('|').filter_map(|pair| pair.split_once('>'));
+    let pairs = pairs.filter(|_| !query.is_ascii());
+    let query = pairs.fold(query.clone(), |query, (given, other)| {
+        query.replace(given, other)
+    });
     let words = query.split_inclusive(is_end);
     let words = words.map(str::trim).filter(|word| !word.is_empty());
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
@@ -180,13 +185,14 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
     let mut begins = first.is_some_and(begins);
     for (at, (word, plain)) in said.iter().enumerate() {
         let after = at + 1 + usize::from(is_in(at + 1, "meant be intended made"));
-        let negates = is_in(at, NOT) && (begins || is_in(after, NOT_FOR));
+        let begins_here = begins || word.starts_with('(');
+        let negates = is_in(at, NOT) && (begins_here || is_in(after, NOT_FOR));
         let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
         let excludes = is_in(at, WITHOUT)
-            || refuses && is_in(at + 2, "a an the any")
+            || refuses && !is_in(at + 2, "to you him her it this")
             || is_in(at, "nothing") && is_in(at + 1, "about")
             || NOT_UNSPACED.split(' ').any(|not| word.contains(not));
-        if negates || excludes || is_in(at, "instead rather") && is_in(at + 1, "of than") {
+        if negates || excludes || is_in(at, INSTEAD_OF[0]) && is_in(at + 1, INSTEAD_OF[1]) {
             unwanted = MOST_UNWANTED;
         } else if is_in(at, INSTEAD) {
             unwanted = 0;
@@ -200,7 +206,12 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
         }
         let ends = ends(word);
         begins = ends || is_in(at, BUT) || begins && is_in(at, "do please");
-        unwanted = if ends { 0 } else { unwanted - unwanted.min(1) };
+        let is_over = ends || word.ends_with(')');
+        unwanted = if is_over {
+            0
+        } else {
+            unwanted - unwanted.min(1)
+        };
         if ends || is_in(at + 1, AND) {
             needs.push(String::new());
         }
@@ -209,51 +220,28 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
     (needs, excluded)
 }
 
-/// Makes needs that only refer to what the first one is about ("and summarize it") say that. False if none does.
-pub(super) fn refer(needs: &mut [String]) -> bool {
-    let has = |list: &str, word: &str| list.split(' ').any(|other| other == word);
-    let Some((first, others)) = needs.split_first_mut() else {
-        return false;
-    };
-    let words = Vec::from_iter(first.split_whitespace());
-    let determiner = words.iter().rposition(|word| has(DETERMINERS, word));
-    let after = determiner.unwrap_or(0) + 1;
-    let object = words.get(after..).unwrap_or_default().join(" ");
-    let refers = |need: &&mut String| {
-        let mut words = need
-            .split_whitespace()
-            .map(|word| word.trim_matches([',', '.', '?', '!']));
-        words.clone().count() <= MOST_BACK && words.any(|word| has(BACK, word))
-    };
-    let others = others.iter_mut().filter(refers);
-    others.map(|need| need.push_str(&object)).count() > 0
+/// The words of the [`FORMS`] that a query has.
+fn forms(said: &[String]) -> Vec<&'static String> {
+    let said = Vec::from_iter(said.iter().map(|word| numeral(word).to_owned()));
+    let parts = (1..=LONGEST_FORM).flat_map(|length| said.windows(length));
+    parts.filter_map(|part| FORMS.get(part)).flatten().collect()
 }
 
-/// Whether it asks which pattern to use, in any language.
-fn asks_which(runs: &[&str]) -> bool {
-    let meant = runs.iter().flat_map(|run| LANGUAGE.foreign(run));
-    let own = runs.iter().map(|run| run.to_string());
-    let said: Vec<String> = own.chain(meant.flatten()).collect();
-    let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
-    has(&["which", "what", "suggest", "recommend", "choose", "best"])
-        && has(&["pattern", "patterns", "prompts", "fabric"])
+/// The word, or `0` for any number.
+fn numeral(word: &str) -> &str {
+    word.parse::<u32>().map_or(word, |_| "0")
 }
 
-/// Which words are those of [`FORMS`], or the labels of what goes in and what comes out.
-fn forms(said: &[String]) -> Vec<bool> {
-    let is_label = |word: &String| matches!(word.as_str(), "input" | "output");
-    let has_labels = said.iter().filter(|word| is_label(word)).count() > 1;
-    let mut forms = Vec::from_iter(said.iter().map(|word| has_labels && is_label(word)));
-    let is = |word: &str, part: &str| word == part || part == "#" && word.parse::<u32>().is_ok();
-    for form in FORMS.split('|') {
-        let parts = Vec::from_iter(form.split(' '));
-        for (at, words) in said.windows(parts.len()).enumerate() {
-            if words.iter().zip(&parts).all(|(word, part)| is(word, part)) {
-                forms[at..at + parts.len()].fill(true);
-            }
-        }
-    }
-    forms
+/// Whether a name, or a sentence, has one of these words or says the same: by a verb only if a name begins with it.
+pub(super) fn has_any(of: &[Word], text: &str, is_name: bool) -> bool {
+    words(text).iter().enumerate().any(|(at, word)| {
+        let stem = stem(word);
+        let counts = is_name && at == 0 || !LANGUAGE.weights.contains_key(&stem);
+        of.iter().any(|one| {
+            let mut meanings = one.stems.iter().chain(&one.foreign);
+            is_name && one.text == *word || counts && meanings.any(|own| *own == stem)
+        })
+    })
 }
 
 /// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".
@@ -313,10 +301,6 @@ mod tests {
         ] {
             assert_eq!(said(query), expected, "{query}");
         }
-        assert!(
-            ParsedQuery::parse("which pattern fits?").asks_which
-                && !ParsedQuery::parse("a pattern").asks_which
-        );
     }
 
     #[test]
@@ -366,15 +350,17 @@ mod tests {
             ("testo senza errori, nothing about X", "testo"),
             ("не резюме, а только цитаты", "а только цитаты"),
             ("No tests, write some", "No tests, | write some"),
-            ("fix code and tweet it", "fix code | and tweet it code"),
-            (
-                "Rate my old song, then tweet it!",
-                "Rate my old song, | then tweet it! old song,",
-            ),
+            ("fix code and tweet it", "fix code | and tweet it"),
+            ("cards (not Anki)", "cards"),
+            ("I don't want songs", "I"),
+            ("Karten statt einer Liste", "Karten"),
+            ("un quiz au lieu d'un résumé", "un quiz au"),
+            ("yorum, resumo sem citações", "yorum, | resumo"),
+            ("写推文,而不是总结", "写推文,，"),
+            ("퀴즈, 요약 대신", "퀴즈,"),
             ("", ""),
         ] {
-            let (mut needs, _) = needs(query, |word| word == "youtube");
-            refer(&mut needs);
+            let (needs, _) = needs(query, |word| word == "youtube");
             let needs: Vec<&str> = needs.iter().map(|need| need.trim()).collect();
             assert_eq!(needs.join(" | "), expected, "{query}");
         }

@@ -55,8 +55,6 @@ fn singular(word: &mut String) {
     if ends(&["ies"]) && word.len() > 4 {
         word.truncate(word.len() - 3);
         word.push('y');
-    } else if ends(&["sses", "ches", "shes", "xes", "zzes"]) {
-        word.truncate(word.len() - 2);
     } else if ends(&["s"]) && !ends(&["ss", "us", "is"]) {
         word.pop();
     }
@@ -64,10 +62,8 @@ fn singular(word: &mut String) {
 
 fn inflected(word: &mut String) {
     let left = word.strip_suffix("ing").or(word.strip_suffix("ed"));
-    let Some(left) = left.filter(|left| left.len() > 2 && !left.ends_with('e')) else {
-        return;
-    };
-    if left.contains(['a', 'e', 'i', 'o', 'u', 'y']) {
+    let has_vowel = |left: &&str| left.contains(['a', 'e', 'i', 'o', 'u', 'y']);
+    if let Some(left) = left.filter(has_vowel).filter(|left| left.len() > 2) {
         word.truncate(left.len());
     }
 }
