@@ -318,8 +318,14 @@ fn a_small_address_space_is_enough() {
     let members: String = (0..700_000).map(|n| format!(",\"{n:x}\":0")).collect();
     let ids = "0,".repeat(3 * MIB);
     for (message, id) in [
-        (format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping"{members}}}"#), json!(1)),
-        (format!(r#"{{"jsonrpc":"2.0","id":[{ids}0],"method":"ping","x":1e999}}"#), json!(null)),
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping"{members}}}"#),
+            json!(1),
+        ),
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":[{ids}0],"method":"ping","x":1e999}}"#),
+            json!(null),
+        ),
     ] {
         client.send_raw(format!("{message}\n").as_bytes());
         assert_eq!(client.recv()["id"], id);
