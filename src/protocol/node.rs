@@ -25,8 +25,9 @@ pub(crate) const VALUE: usize = 64;
 /// Values beyond the limit were left out.
 const TOO_MANY: &str = "params hold more than 10000 values, the limit.";
 
-/// The members of a message. Any others are not kept: there may be a million.
+/// The members of a message. Beyond [`FEW`] no others are kept: there may be a million.
 const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+const FEW: usize = 16;
 
 /// Any JSON value.
 #[derive(Clone, Debug, PartialEq)]
@@ -286,8 +287,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut members = Vec::new();
         while let Some(MemberName(name)) = map.next_key()? {
             let is_kept = match self.depth {
-                // One more than there are, so one is doubled.
-                0 => MEMBERS.contains(&&*name) && members.len() <= MEMBERS.len(),
+                0 => members.len() < FEW || members.len() < 2 * FEW && MEMBERS.contains(&&*name),
                 _ => *self.fault != Some(TOO_MANY),
             };
             // A response is not read here, and may be as long as a run's output.
@@ -310,7 +310,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
 /// Does an object have the same member twice? A few members are compared with each other, which needs no memory.
 pub(super) fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
-    if members.len() <= 16 {
+    if members.len() <= FEW {
         let mut rest = members.iter().enumerate();
         return rest.any(|(at, (name, _))| members[..at].iter().any(|(before, _)| before == name));
     }
