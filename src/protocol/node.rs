@@ -25,8 +25,9 @@ pub(crate) const VALUE: usize = 64;
 /// Values beyond the limit were left out.
 const TOO_MANY: &str = "params hold more than 10000 values, the limit.";
 
-/// The members of a message. Beyond [`FEW`] no others are kept: there may be a million.
+/// The members that a message needs. Once it has [`FEW`], no others are kept: there may be a million.
 const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+/// Hardly an object has more members than this.
 const FEW: usize = 16;
 
 /// Any JSON value.
