@@ -11,16 +11,13 @@ use crate::logging;
 use crate::sync::lock;
 
 use super::Handler;
-use super::registry::{ConnectionPhase, Lease};
+use super::registry::ConnectionPhase;
 use super::request::{self, Head, Rejection};
 use super::responder::Responder;
 use super::socket::Connection;
 
 /// Serves a connection until it ends.
-pub(super) fn serve(lease: Lease, handler: &Handler) {
-    let Ok(mut connection) = Connection::new(lease) else {
-        return;
-    };
+pub(super) fn serve(mut connection: Connection, handler: &Handler) {
     let mut head = Head::empty();
     loop {
         match request::next_head(&mut connection, &mut head) {

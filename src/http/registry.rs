@@ -131,16 +131,6 @@ impl Slot {
     }
 }
 
-/// A connection's place, given back when its thread ends, if not before with its last response.
-pub(super) struct Lease(pub(super) Arc<Slot>);
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.0.end_response(None, Shutdown::Both);
-        self.0.registry.remove(&self.0);
-    }
-}
-
 /// The connection to evict, the oldest of the owner who has most. Takes each one's owner and, if it can be evicted, its
 /// turn and id.
 fn first_to_go(connections: impl Iterator<Item = (Owner, Option<(u64, u64)>)>) -> Option<u64> {
@@ -175,7 +165,7 @@ pub(super) struct Registry {
 
 impl Registry {
     /// Registers a new connection; at the limit, evicts another.
-    pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Lease {
+    pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Arc<Slot> {
         let most = self.limits.max_connections;
         let reserve = (most / 4).clamp(1, HTTP_RESERVE);
         let mut slots = lock(&self.slots);
@@ -197,7 +187,7 @@ impl Registry {
             }),
         });
         slots.insert(slot.id, Arc::clone(&slot));
-        Lease(slot)
+        slot
     }
 
     /// Gives back a connection's place.

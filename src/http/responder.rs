@@ -20,7 +20,6 @@ use super::registry::{ConnectionPhase, Slot};
 use super::request::{Framing, Head, is_token};
 use super::socket::{self, Connection};
 use crate::config::SSE_COMMENT;
-use crate::logging;
 use crate::time::http_now;
 
 /// The header of a JSON body.
@@ -148,12 +147,8 @@ impl Responder {
             return;
         }
         self.close |= self.slot.registry.draining();
-        match self.write_head(status, headers, Some(body)) {
-            Ok(()) => self.complete(),
-            Err(e) => {
-                let message = format!("{}: the answer could not be sent: {e}", self.slot.peer);
-                logging::debug(module_path!(), message);
-            }
+        if self.write_head(status, headers, Some(body)).is_ok() {
+            self.complete();
         }
     }
 

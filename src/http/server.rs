@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::registry::{Lease, Registry};
+use super::registry::Registry;
+use super::socket::Connection;
 use super::{Handler, connection};
 use crate::config::HttpLimits;
 use crate::sync::{self, lock};
@@ -71,8 +72,8 @@ impl HttpServer {
         let accepting = Arc::clone(&acceptor);
         let thread = thread::Builder::new().name("http-accept".to_owned());
         thread.spawn(move || {
-            while let Some(lease) = accepting.next() {
-                accepting.start(lease);
+            while let Some(connection) = accepting.next() {
+                accepting.start(connection);
             }
         })?;
         Ok(HttpServer { address, acceptor })
@@ -97,7 +98,7 @@ impl HttpServer {
         let connected = iter::from_fn(|| self.acceptor.accept(&listener).ok());
         connected
             .take(BACKLOG)
-            .for_each(|lease| self.acceptor.start(lease));
+            .for_each(|connection| self.acceptor.start(connection));
     }
 
     /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is
@@ -132,19 +133,19 @@ fn lengthen_backlog(listener: &TcpListener) {
 }
 
 impl Acceptor {
-    fn accept(&self, listener: &TcpListener) -> io::Result<Lease> {
+    fn accept(&self, listener: &TcpListener) -> io::Result<Connection> {
         let (socket, peer) = listener.accept()?;
         // Some systems give it the listener's mode.
         let _ = socket.set_nonblocking(false);
-        Ok(self.registry.admit(socket, peer))
+        Ok(Connection::new(self.registry.admit(socket, peer)))
     }
 
     /// Waits for the next connection, whatever errors `accept` has; `None` once the server stops.
-    fn next(&self) -> Option<Lease> {
+    fn next(&self) -> Option<Connection> {
         loop {
             let listener = lock(&self.listener).clone()?;
             match self.accept(&listener) {
-                Ok(lease) => return Some(lease),
+                Ok(connection) => return Some(connection),
                 Err(e) => match e.kind() {
                     // The client has closed the connection already.
                     ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset => {}
@@ -158,13 +159,13 @@ impl Acceptor {
     /// thread accepts another, unless enough threads wait for one. With only one thread to accept, a flood of
     /// connections would make everybody wait: that thread gets no more processor time than each of the many threads
     /// that serve connections.
-    fn start(self: &Arc<Acceptor>, lease: Lease) {
-        let (peer, stack_size) = (lease.0.peer, self.registry.limits.stack_size);
+    fn start(self: &Arc<Acceptor>, connection: Connection) {
+        let (peer, stack_size) = (connection.slot().peer, self.registry.limits.stack_size);
         let acceptor = Arc::clone(self);
         let serve = move || {
-            let mut next = Some(lease);
-            while let Some(lease) = next {
-                connection::serve(lease, &*acceptor.handler);
+            let mut next = Some(connection);
+            while let Some(connection) = next {
+                connection::serve(connection, &*acceptor.handler);
                 next = acceptor.is_short().then(|| acceptor.next()).flatten();
             }
         };

@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::registry::{Lease, Slot};
+use super::registry::Slot;
 use super::request::Framing;
 use crate::config::{HTTP_LINGER_TIME, HttpLimits, MAX_HEAD};
 
@@ -22,7 +22,8 @@ pub(super) const FIRST_BUFFER: usize = 1 << 10;
 /// Deadlines are rounded up to this, so that small reads rarely change the socket's timeout.
 const GRAIN: Duration = Duration::from_millis(100);
 
-/// A connection's socket and read buffer.
+/// A connection's socket and read buffer. Its place is given back when this is dropped, if not before with its last
+/// response.
 pub(super) struct Connection {
     buffer: Vec<u8>,
     start: usize,
@@ -33,31 +34,38 @@ pub(super) struct Connection {
     read_timeout: Option<Duration>,
     /// The unread part of the request's body.
     pub(super) body: Framing,
-    /// The place of this connection. Dropped last, after all other memory.
-    lease: Lease,
+    /// Its entry in the registry.
+    slot: Arc<Slot>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.buffer = Vec::new();
+        self.slot.end_response(None, Shutdown::Both);
+        self.slot.registry.remove(&self.slot);
+    }
 }
 
 impl Connection {
-    /// Sets TCP_NODELAY and the write timeout.
-    pub(super) fn new(lease: Lease) -> io::Result<Connection> {
-        let slot = &lease.0;
-        slot.socket.set_nodelay(true)?;
-        slot.socket
-            .set_write_timeout(Some(slot.registry.limits.write_timeout))?;
-        Ok(Connection {
+    /// Sets TCP_NODELAY and the write timeout, unless the connection is broken: then it ends with its first read.
+    pub(super) fn new(slot: Arc<Slot>) -> Connection {
+        let timeout = Some(slot.registry.limits.write_timeout);
+        let _ = slot.socket.set_nodelay(true);
+        let _ = slot.socket.set_write_timeout(timeout);
+        Connection {
             buffer: Vec::new(),
             start: 0,
             end: 0,
             deadline: Instant::now(),
             read_timeout: None,
             body: Framing::None,
-            lease,
-        })
+            slot,
+        }
     }
 
     /// The connection's entry in the registry.
     pub(super) fn slot(&self) -> &Arc<Slot> {
-        &self.lease.0
+        &self.slot
     }
 
     /// The server's limits.
@@ -82,7 +90,7 @@ impl Connection {
                 self.buffer.resize(longer, 0);
             }
         }
-        let count = read(&self.lease.0.socket, &mut self.buffer[self.end..])?;
+        let count = read(&self.slot.socket, &mut self.buffer[self.end..])?;
         self.end += count;
         Ok(count)
     }

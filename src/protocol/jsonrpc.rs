@@ -8,7 +8,7 @@ use std::io::Read;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::{Number, Value};
+use serde_json::Number;
 
 use crate::config::{MAX_BATCH, MAX_ID, MAX_LINE_VALUES, MAX_VALUES};
 
@@ -58,17 +58,15 @@ impl Id {
     /// id, a client may wait for ever. `None` for anything but a request.
     pub(crate) fn sought(message: &mut dyn Read) -> Option<Id> {
         #[derive(Deserialize)]
-        struct Envelope {
-            id: Value,
+        struct Envelope<'a> {
+            #[serde(borrow)]
+            id: Node<'a>,
             #[serde(rename = "method")]
             _method: IgnoredAny,
         }
-        let envelope: Envelope = serde_json::from_reader(message).ok()?;
-        Id::read(&match envelope.id {
-            Value::Number(number) => Node::Number(number),
-            Value::String(text) => Node::Text(text.into()),
-            _ => return None,
-        })
+        let mut json = serde_json::Deserializer::from_reader(message);
+        let envelope = Envelope::deserialize(&mut json).ok()?;
+        json.end().ok().and_then(|()| Id::read(&envelope.id))
     }
 }
 
@@ -177,7 +175,7 @@ impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
     type Value = Result<Message<'de>, Invalid>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        node::read(from, self.0).map(|(node, fault)| message(node, fault))
+        node::read(from, self.0, 0).map(|(node, fault)| message(node, fault))
     }
 }
 
@@ -382,6 +380,9 @@ mod tests {
         assert_eq!(request(&values(MAX_VALUES)), None);
         let over = Some("params hold more than 10000 values, the limit.");
         assert_eq!(request(&values(MAX_VALUES + 1)), over);
+        // Only in a message is a result not read.
+        let value = crate::encoding::json::decode::<Node<'_>>(br#"{"result":1}"#);
+        assert_eq!(value.unwrap().get("result"), Some(&Node::Number(1.into())));
         let item = format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}}}"#,
             values(9_000)

@@ -135,18 +135,11 @@ pub(crate) fn without_handshake() -> String {
     )
 }
 
-/// The error for an unsupported version in a modern envelope; for a legacy revision it says what the envelope accepts.
+/// The error for an unsupported version in a modern envelope; for a legacy revision it lists what the envelope accepts.
 fn unsupported(version: &str, legacy: bool) -> Refusal {
     let fits = |revision: &Revision| !legacy || !revision.is_legacy();
     let supported = Revision::ALL.into_iter().filter(fits).map(Revision::name);
-    let detail = if legacy {
-        let newest = Revision::NEWEST.name();
-        format!(
-            "{version} begins with initialize and has no per-request _meta: use {newest} here, or initialize."
-        )
-    } else {
-        "This protocol version is not supported: use one of those in \"supported\".".to_string()
-    };
+    let detail = "This protocol version is not supported in params._meta: use one of those in \"supported\". Before 2026-07-28, a client begins with initialize.";
     Refusal::new(UNSUPPORTED_VERSION, detail)
         .with("supported", Vec::from_iter(supported))
         .with("requested", version)

@@ -10,10 +10,12 @@ use std::collections::HashSet;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::Number;
 
-use crate::config::MAX_VALUES;
+use crate::config::{MAX_STRING, MAX_VALUES};
 
 use super::answer::Refusal;
 
@@ -22,6 +24,11 @@ pub(crate) const VALUE: usize = 64;
 
 /// Values beyond the limit were left out.
 const TOO_MANY: &str = "params hold more than 10000 values, the limit.";
+
+/// The members that a message needs. Once it has [`FEW`], no others are kept: there may be a million.
+const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+/// Hardly an object has more members than this.
+const FEW: usize = 16;
 
 /// Any JSON value.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,13 +67,6 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The JSON value in a text, within the limits of a message's.
-    pub(crate) fn parse(text: &'a str) -> Option<Node<'a>> {
-        let mut from = serde_json::Deserializer::from_str(text);
-        let (node, fault) = read(&mut from, &mut MAX_VALUES.clone()).ok()?;
-        from.end().ok().filter(|()| fault.is_none()).map(|()| node)
-    }
-
     /// Whether the value is empty. Models send empty values for arguments that they leave out.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
@@ -98,6 +98,16 @@ impl<'a> Node<'a> {
     }
 }
 
+/// A value outside of a message, within the limits of a message's params.
+impl<'de: 'a, 'a> Deserialize<'de> for Node<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Node<'a>, D::Error> {
+        match read(from, &mut MAX_VALUES.clone(), 1)? {
+            (node, None) => Ok(node),
+            (_, Some(fault)) => Err(D::Error::custom(fault)),
+        }
+    }
+}
+
 /// A request's params, and what errors about them say the method takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Params<'p> {
@@ -126,14 +136,19 @@ impl<'p> Params<'p> {
         self.optional_text(name)?.ok_or_else(|| self.refusal())
     }
 
-    /// An optional string.
+    /// An optional string. An error may repeat it, so it is short.
     ///
     /// # Errors
     /// -32602.
     pub(crate) fn optional_text(&self, name: &str) -> Result<Option<&'p str>, Refusal> {
-        self.get(name)
-            .map(|member| member.text().ok_or_else(|| self.refusal()))
-            .transpose()
+        match self.get(name) {
+            None => Ok(None),
+            Some(Node::Text(text)) if text.len() <= MAX_STRING => Ok(Some(text)),
+            Some(Node::Text(_)) => Err(Refusal::params(format!(
+                "\"{name}\" is longer than {MAX_STRING} bytes, the limit."
+            ))),
+            Some(_) => Err(self.refusal()),
+        }
     }
 
     /// A required object.
@@ -165,22 +180,23 @@ impl<'p> Params<'p> {
     }
 }
 
-/// Reads a message, and says what is wrong with its params. At most [`MAX_VALUES`] values of it are kept, and at most
-/// `line`, the number that may still be kept of its line or body. Its own members are not checked: an error needs its
-/// id.
+/// Reads a message, or at a `depth` of 1 its params, and says what is wrong with these. At most [`MAX_VALUES`] values are
+/// kept, and at most `line`, the number that may still be kept of the line or body. The message's own members are not
+/// checked: an error needs its id.
 ///
 /// # Errors
 /// It is not JSON.
 pub(super) fn read<'de, D: Deserializer<'de>>(
     from: D,
     line: &mut usize,
+    depth: usize,
 ) -> Result<(Node<'de>, Option<&'static str>), D::Error> {
     let own = MAX_VALUES.min(*line);
     let (mut left, mut fault) = (own, None);
     let reader = Reader {
         left: &mut left,
         fault: &mut fault,
-        depth: 0,
+        depth,
     };
     let node = reader.deserialize(from)?;
     *line -= own - left;
@@ -271,12 +287,17 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Node<'de>, A::Error> {
         let mut members = Vec::new();
         while let Some(MemberName(name)) = map.next_key()? {
-            let member = match &*name {
-                // A member of a response, which is not read here, and may be as long as a run's output.
-                "result" if self.depth == 0 => map.next_value::<IgnoredAny>().map(|_| Node::Null),
-                _ => map.next_value_seed(self.within()),
-            }?;
-            if *self.fault != Some(TOO_MANY) || self.depth == 0 {
+            let is_kept = match self.depth {
+                0 => members.len() < FEW || members.len() < 2 * FEW && MEMBERS.contains(&&*name),
+                _ => *self.fault != Some(TOO_MANY),
+            };
+            // A response is not read here, and may be as long as a run's output.
+            let is_read = is_kept && (self.depth > 0 || name != "result");
+            let member = match is_read {
+                true => map.next_value_seed(self.within())?,
+                false => map.next_value::<IgnoredAny>().map(|_| Node::Null)?,
+            };
+            if is_kept {
                 members.push((name, member));
             }
         }
@@ -290,7 +311,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
 /// Does an object have the same member twice? A few members are compared with each other, which needs no memory.
 pub(super) fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
-    if members.len() <= 16 {
+    if members.len() <= FEW {
         let mut rest = members.iter().enumerate();
         return rest.any(|(at, (name, _))| members[..at].iter().any(|(before, _)| before == name));
     }

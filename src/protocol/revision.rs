@@ -94,23 +94,3 @@ impl Revision {
         self == Revision::R2025_11_25
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn some_things_were_there_for_a_while_only() {
-        assert!(Revision::ALL.is_sorted());
-        let having = |has: fn(Revision) -> bool| {
-            Revision::ALL
-                .into_iter()
-                .filter(|r| has(*r))
-                .collect::<Vec<_>>()
-        };
-        let legacy = having(Revision::is_legacy);
-        assert_eq!(legacy.last(), Some(&Revision::NEWEST_LEGACY));
-        assert_eq!(having(Revision::has_batches), [Revision::R2025_03_26]);
-        assert_eq!(having(Revision::has_core_tasks), [Revision::R2025_11_25]);
-    }
-}

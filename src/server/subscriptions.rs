@@ -75,17 +75,6 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
 }
 
 impl SubscribeRequest {
-    /// Acknowledges it to `peer`, and tells it of changes from then on.
-    pub(crate) fn begin(
-        self,
-        server: &Server,
-        (account, share): (&Account, Option<Reservation>),
-        peer: Arc<dyn Peer>,
-    ) -> Registration {
-        peer.answer(self.acknowledgement());
-        server.subscriptions.add(self, account, peer, share)
-    }
-
     /// The first message: what was accepted.
     pub(super) fn acknowledgement(&self) -> Answer {
         let mut honoured = json!({});
@@ -198,14 +187,18 @@ impl Subscriptions {
         }
     }
 
-    /// Adds a subscriber, until the registration is dropped.
-    fn add(
+    /// Acknowledges a request to `peer`, and tells it of changes until the registration is dropped. A legacy client is
+    /// told without an acknowledgement.
+    pub(crate) fn add(
         self: &Arc<Subscriptions>,
         request: SubscribeRequest,
         account: &Account,
         peer: Arc<dyn Peer>,
         share: Option<Reservation>,
     ) -> Registration {
+        if request.id != Id::Null {
+            peer.answer(request.acknowledgement());
+        }
         let subscriber = Arc::new(Subscriber {
             request,
             account: account.clone(),
@@ -309,7 +302,7 @@ mod tests {
             resources: true,
             tasks: None,
         };
-        let first = wanted.begin(&server, (&account, None), modern.clone());
+        let first = all.add(wanted, &account, modern.clone(), None);
         let second = server.follow(&account, legacy.clone());
         all.lists_changed();
         drop(first);

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::config::MAX_STRING;
+use crate::encoding::json::decode;
 use crate::fabric::names::{self, suggestion};
 use crate::fabric::{Error, Name};
 use crate::protocol::Node;
@@ -548,7 +549,7 @@ fn members<T>(
 
 /// The value itself of a number, truth value, list or object that is in a string as JSON.
 pub(super) fn unquoted<'n>(node: &'n Node<'n>) -> Cow<'n, Node<'n>> {
-    match node.text().and_then(Node::parse) {
+    match node.text().and_then(|text| decode(text.as_bytes())) {
         None | Some(Node::Null | Node::Text(_)) => Cow::Borrowed(node),
         Some(value) => Cow::Owned(value),
     }

@@ -117,7 +117,8 @@ impl Pipe {
             return self.line.answer(listen.fail(too_many()));
         };
         let cancel = self.inflight.begin(&id);
-        let place = listen.begin(&self.server, (account, Some(share)), self.line.clone());
+        let (all, line) = (&self.server.subscriptions, self.line.clone());
+        let place = all.add(listen, account, line, Some(share));
         self.inflight.listen(&id, &cancel, place);
     }
 }

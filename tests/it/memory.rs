@@ -323,5 +323,14 @@ fn a_small_address_space_is_enough() {
             expect::success(Era::MODERN, &client.answer(&id)["result"]);
         }
     }
+    // Of 8 MiB, neither members that no message has are kept, nor what stands in the place of an id.
+    let members: String = (0..700_000).map(|n| format!(",\"{n:x}\":0")).collect();
+    let ids = "0,".repeat(3 * MIB);
+    let members = format!(r#""id":1{members}"#);
+    for own in [members, format!(r#""x":1e999,"id":[{ids}0]"#)] {
+        let message = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"ping\",{own}}}\n");
+        client.send_raw(message.as_bytes());
+        assert_eq!(client.recv()["jsonrpc"], "2.0");
+    }
     client.end(DEADLINE);
 }

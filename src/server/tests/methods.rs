@@ -182,6 +182,7 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_is_not() {
     let malformed = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
     let twice = "params hold an object with the same field twice.";
     let no_object = "params.arguments of tools/call must be an object.";
+    let long = format!(r#""name":"{}""#, "x".repeat(4097));
     let tools = crate::tools::TOOLS
         .iter()
         .map(|tool| tool.name)
@@ -196,6 +197,7 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_is_not() {
             (r#""name":5"#, malformed),
             (r#""name":"a","name":"b""#, twice),
             (r#""name":"nope""#, &*unknown),
+            (&long, r#""name" is longer than 4096 bytes, the limit."#),
             (r#""name":"fabric_list_patterns","arguments":[]"#, no_object),
         ] {
             assert_eq!(say(params), error(ID, -32602, words), "{params}");

@@ -12,7 +12,7 @@ use crate::text::shown;
 use crate::url::{self, Authority, Host};
 
 /// How long browsers may keep the answer to a preflight, in seconds.
-const PREFLIGHT_MAX_AGE: &str = "3600";
+pub(super) const PREFLIGHT_MAX_AGE: &str = "3600";
 
 /// The rules for one listening address.
 pub(super) struct RequestGuard {
@@ -134,16 +134,6 @@ pub(super) fn allowed_headers(head: &Head) -> String {
         .filter(|name| KNOWN.contains(&name.as_str()) || name.starts_with(HEADER_PREFIX))
         .collect();
     ours.join(", ")
-}
-
-/// What the answer to a preflight carries beside [`cors`]: these methods and headers.
-pub(super) fn preflight<'a>(methods: &'a str, headers: &'a str) -> [(&'static str, &'a str); 4] {
-    [
-        ("Allow", methods),
-        ("Access-Control-Allow-Methods", methods),
-        ("Access-Control-Allow-Headers", headers),
-        ("Access-Control-Max-Age", PREFLIGHT_MAX_AGE),
-    ]
 }
 
 #[cfg(test)]

@@ -172,12 +172,9 @@ mod tests {
     #[test]
     fn ids_of_two_revisions_are_two_sessions() {
         let sessions = Sessions::default();
-        let revision = |name| {
-            let found = sessions.find(&format!("{name}.{:032x}", 0), WHO).unwrap();
-            found.session.revision().unwrap().name()
-        };
         for name in ["2025-06-18", "2025-03-26"] {
-            assert_eq!(revision(name), name);
+            let found = sessions.find(&format!("{name}.{:032x}", 0), WHO).unwrap();
+            assert_eq!(found.session.revision().unwrap().name(), name);
         }
     }
 

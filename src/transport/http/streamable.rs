@@ -293,9 +293,9 @@ fn listen(incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>, listen: Subscrib
     incoming.require_stream()?;
     incoming.stay(caller)?;
     let (responder, queue) = Queue::open(incoming, caller);
+    let all = &incoming.web.server.subscriptions;
     // The response already holds the reservation.
-    let account = (&caller.account, None);
-    let place = listen.begin(&incoming.web.server, account, queue.clone());
+    let place = all.add(listen, &caller.account, queue.clone(), None);
     queue.carry(responder, caller, |is_revoked| {
         queue.answer(match is_revoked {
             true => place.request.fail(revoked()),

@@ -23,7 +23,7 @@ use crate::protocol::jsonrpc::INVALID_REQUEST;
 use crate::protocol::{Answer, Refusal};
 use crate::server::Server;
 
-use super::guard::{RequestGuard, allowed_headers, cors, preflight};
+use super::guard::{PREFLIGHT_MAX_AGE, RequestGuard, allowed_headers, cors};
 use super::ops::{Ops, PROBES};
 use super::page;
 use super::refusals::Refusals;
@@ -107,7 +107,13 @@ impl Web {
             return incoming.respond(404, &[JSON], &[body.as_bytes()]);
         };
         if head.method == Method::Options {
-            return incoming.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
+            let headers = [
+                ("Allow", methods),
+                ("Access-Control-Allow-Methods", methods),
+                ("Access-Control-Allow-Headers", &allowed_headers(head)),
+                ("Access-Control-Max-Age", PREFLIGHT_MAX_AGE),
+            ];
+            return incoming.respond(204, &headers, &[]);
         }
         let mut known = methods.split(", ");
         let allowed = known.any(|method| method == head.method.as_str());
