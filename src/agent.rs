@@ -16,7 +16,7 @@ use ureq::{Agent, Body, Proxy, ProxyProtocol};
 
 use crate::config::CERT_FILE;
 use crate::sync::{Finally, lock, start, wait_while};
-use crate::url::Host;
+use crate::url::{Authority, Host};
 
 /// Buffer of one connection, in each direction, in bytes: room for the longest credentials and any sensible head of an
 /// answer. ureq's default is 256 KB for both.
@@ -24,9 +24,6 @@ const BUFFER: usize = 16 << 10;
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
 /// half a minute, longer than its caller waits.
 const MAX_LOOKUPS: usize = 8;
-/// The kind of the error if no thread can be started for a lookup. No socket fails with this kind: a socket that has
-/// waited too long reports a timeout.
-pub(crate) const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
 /// Longest time for asking a server where its callers sign in.
 const ASKING: Duration = Duration::from_secs(2);
 /// The header of Fabric's key.
@@ -44,8 +41,7 @@ pub(crate) fn config(name: &str, url: &str) -> Result<AgentBuilder, String> {
     let wrong = || format!("{name} is not a URL: give it as http://HOST:PORT");
     let uri: Uri = url.parse().map_err(|_| wrong())?;
     let host = Host::parse(uri.host().unwrap_or_default()).map_err(|_| wrong())?;
-    let proxy = Proxy::try_from_env().filter(|_| !host.leads_here());
-    let proxy = usable(proxy, &uri)?;
+    let proxy = proxy(&uri, &host, &|name| std::env::var(name).ok())?;
     let builder = Agent::config_builder()
         .http_status_as_error(false)
         // A redirect would send the credentials to the address that it names.
@@ -102,19 +98,67 @@ fn with_tls(builder: AgentBuilder, file: Option<PathBuf>) -> Result<AgentBuilder
 
 type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
 
-/// The proxy of the environment, if `uri` is to be reached through it.
-fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
-    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else {
-        return Ok(None);
+/// The proxy through which `uri` is to be reached, by the variables that other programs read too.
+///
+/// # Errors
+/// It cannot be used: why, and what to do.
+fn proxy(
+    uri: &Uri,
+    host: &Host,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<Proxy>, String> {
+    let read = |name: &str| {
+        let either = variable(&name.to_ascii_lowercase()).or_else(|| variable(name));
+        either.filter(|value| !value.trim_ascii().is_empty())
     };
-    match proxy.protocol() {
-        ProxyProtocol::Http => Ok(Some(proxy)),
-        ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
-        other => Err(format!(
-            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: \
-             name an http one, or add the host to NO_PROXY"
+    let is_https = uri.scheme() == Some(&Scheme::HTTPS);
+    let name = ["HTTP_PROXY", "HTTPS_PROXY"][usize::from(is_https)];
+    let named = read(name).or_else(|| read("ALL_PROXY"));
+    let exempt = read("NO_PROXY").unwrap_or_default();
+    let named = named.filter(|_| !host.leads_here() && !is_exempt(host, uri.port_u16(), &exempt));
+    let Some(named) = named else { return Ok(None) };
+    let found = Proxy::new(named.trim_ascii()).ok();
+    let kind = found.as_ref().map(Proxy::protocol);
+    match kind {
+        Some(ProxyProtocol::Http) => Ok(found),
+        Some(ProxyProtocol::Https) if cfg!(feature = "tls") => Ok(found),
+        _ => Err(format!(
+            "{name} or ALL_PROXY names no http proxy, and others are not supported: write it as \
+             http://HOST:PORT, or add the host to NO_PROXY"
         )),
     }
+}
+
+/// Whether NO_PROXY, with this value, has this host, a domain above it or a network around it; an entry with a port is for
+/// that port only.
+fn is_exempt(host: &Host, port: Option<u16>, exempt: &str) -> bool {
+    // An IPv4 address begins like an IPv6 address, so that prefixes compare alike.
+    let bits = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    let is_around = |network: &str| {
+        let (start, length) = network.split_once('/')?;
+        let (start, length) = (start.parse().ok()?, length.parse().ok()?);
+        let ip = host
+            .address()
+            .filter(|ip: &IpAddr| ip.is_ipv4() == IpAddr::is_ipv4(&start))?;
+        Some((bits(ip) ^ bits(start)).leading_zeros() >= length)
+    };
+    let name = format!(".{host}");
+    exempt.split([',', ' ']).any(|entry| {
+        let named = Authority::parse(entry.trim_start_matches(['*', '.']));
+        let is_named = named.is_ok_and(
+            |Authority {
+                 host: known,
+                 port: only,
+             }| {
+                (only.is_none() || only == port)
+                    && (known == *host || name.ends_with(&format!(".{known}")))
+            },
+        );
+        entry == "*" || is_named || is_around(entry).unwrap_or_default()
+    })
 }
 
 /// The name lookups of one client; clones share [`MAX_LOOKUPS`]. ureq resolves the host of each request, even on a pooled
@@ -123,7 +167,6 @@ fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
 pub(crate) struct Lookups {
     running: Arc<(Mutex<usize>, Condvar)>,
     look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-    stack: usize,
 }
 
 impl Lookups {
@@ -132,7 +175,6 @@ impl Lookups {
         Lookups {
             running: Arc::default(),
             look_up: |host, port| (host, port).to_socket_addrs().map(Iterator::collect),
-            stack: LOOKUP_STACK,
         }
     }
 
@@ -163,12 +205,11 @@ impl Lookups {
             // Fails if nobody waits any more.
             let _ = found.send(look_up(&host, port));
         };
-        start("lookup", self.stack, Box::new(work))
-            .map_err(|_| io::Error::new(NO_THREAD, "no thread for a name lookup"))?;
+        start("lookup", LOOKUP_STACK, Box::new(work))?;
         match finds.recv_timeout(timeout.after.saturating_sub(begun.elapsed())) {
             Ok(Ok(addresses)) => Ok(addresses),
             // The system may fail because it has no file descriptor left, which says nothing about the name.
-            Ok(Err(error)) if is_out_of_sockets(&error) => Err(ureq::Error::Io(error)),
+            Ok(Err(error)) if is_exhausted(&error) => Err(ureq::Error::Io(error)),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(ureq::Error::HostNotFound),
             Err(RecvTimeoutError::Timeout) => Err(ureq::Error::Timeout(timeout.reason)),
         }
@@ -241,10 +282,12 @@ pub(crate) fn reason(error: ureq::Error, time: Duration) -> String {
     }
 }
 
-/// Out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix, and WSAEMFILE. std has no
-/// kind for them.
-pub(crate) fn is_out_of_sockets(error: &io::Error) -> bool {
+/// Out of threads for lookups; or out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix,
+/// and WSAEMFILE. std has no kind for those.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     match error.raw_os_error() {
+        // No socket fails with this kind: one that has waited too long reports a timeout.
+        _ if error.kind() == io::ErrorKind::WouldBlock => true,
         Some(23 | 24) => cfg!(unix),
         Some(10024) => cfg!(windows),
         _ => false,
@@ -275,14 +318,6 @@ mod tests {
         Lookups {
             look_up,
             ..Lookups::new()
-        }
-    }
-
-    /// Lookups that get no thread.
-    fn starved() -> Lookups {
-        Lookups {
-            stack: 1 << 47,
-            ..scripted()
         }
     }
 
@@ -324,18 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_thread_a_lookup_is_an_error_and_the_next_one_is_tried() {
-        let starved = starved();
-        for _ in 0..=MAX_LOOKUPS {
-            let none = resolve(&starved, "http://h", LONG);
-            let is_so = matches!(&none, Err(ureq::Error::Io(error)) if error.kind() == NO_THREAD);
-            assert!(is_so, "{none:?}");
-        }
-        assert_eq!(*lock(&starved.running.0), 0);
-    }
-
-    #[test]
-    fn addresses_and_localhost_need_no_thread() {
+    fn addresses_and_localhost_need_no_lookup() {
         for (url, found) in [
             ("http://192.0.2.1", &["192.0.2.1:80"][..]),
             ("https://[::1]:8443", &["[::1]:8443"]),
@@ -343,7 +367,7 @@ mod tests {
             ("http://a.localhost:8080", &["127.0.0.1:8080", "[::1]:8080"]),
         ] {
             let found: Vec<SocketAddr> = found.iter().map(|text| text.parse().unwrap()).collect();
-            assert_eq!(resolve(&starved(), url, LONG).unwrap(), found, "{url}");
+            assert_eq!(resolve(&scripted(), url, LONG).unwrap(), found, "{url}");
         }
     }
 
@@ -356,23 +380,75 @@ mod tests {
         #[cfg(unix)]
         {
             let full = resolve(&scripted(), "http://full", LONG);
-            let is_so = matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error));
+            let is_so = matches!(&full, Err(ureq::Error::Io(error)) if is_exhausted(error));
             assert!(is_so, "{full:?}");
         }
     }
 
     #[test]
     fn only_proxies_that_work_are_used() {
-        let uri: Uri = "http://issuer.example".parse().unwrap();
-        let proxy = |url: &str| Some(Proxy::new(url).unwrap());
-        assert_eq!(usable(None, &uri), Ok(None));
-        let found = usable(proxy("http://proxy:3128"), &uri);
-        assert_eq!(found, Ok(proxy("http://proxy:3128")));
-        assert!(
-            usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY"))
-        );
-        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p");
-        let exempt = exempt.no_proxy("issuer.example").build().unwrap();
-        assert_eq!(usable(Some(exempt), &uri), Ok(None));
+        let found = |url: &str, variables: &[(&str, &str)]| {
+            let uri: Uri = url.parse().unwrap();
+            let host = Host::parse(uri.host().unwrap()).unwrap();
+            let variable = |name: &str| {
+                let set = variables.iter().find(|(set, _)| *set == name)?;
+                Some(set.1.to_owned())
+            };
+            proxy(&uri, &host, &variable).map(|found| found.map(|found| found.host().to_owned()))
+        };
+        let (own, all) = (("HTTP_PROXY", "own:3128"), ("ALL_PROXY", "http://all"));
+        for (url, variables, proxy) in [
+            ("http://h.example", &[][..], None),
+            ("http://h.example", &[own, all], Some("own")),
+            ("http://h.example", &[("HTTP_PROXY", " "), all], Some("all")),
+            (
+                "https://h.example",
+                &[own, ("https_proxy", "http://tls")],
+                Some("tls"),
+            ),
+            ("https://h.example", &[own], None),
+            ("http://127.0.0.1", &[own], None),
+            (
+                "http://h.example",
+                &[("ALL_PROXY", "socks5://p"), ("NO_PROXY", "*")],
+                None,
+            ),
+        ] {
+            let expected = Ok(proxy.map(str::to_owned));
+            assert_eq!(found(url, variables), expected, "{url} {variables:?}");
+        }
+        for wrong in ["socks5://proxy:1080", "what://proxy"] {
+            let why = found("http://h.example", &[("HTTP_PROXY", wrong)]).unwrap_err();
+            assert!(why.contains("NO_PROXY"), "{why}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_has_hosts_domains_and_networks() {
+        for (host, exempt, is_so) in [
+            ("h.example", "h.example", true),
+            ("h.example", "a, H.Example ,b", true),
+            ("h.example", "example", true),
+            ("h.example", "*.example", true),
+            ("h.example", ".example", true),
+            ("h.example", "h.example:80", true),
+            ("h.example", "h.example:81", false),
+            ("h.example", "", false),
+            ("h.example", ",,*x, .h", false),
+            ("eh.example", "h.example", false),
+            ("10.1.2.3", "10.0.0.0/8", true),
+            ("10.1.2.3", "10.1.2.0/25,::/0", true),
+            ("10.1.2.3", "10.1.3.0/24,::/0", false),
+            ("10.1.2.3", "10.1.2.3", true),
+            ("[fd00::1]", "fd00::/8", true),
+            ("[fd00::1]", "[fd00::1]", true),
+        ] {
+            let known = Host::parse(host).unwrap();
+            assert_eq!(
+                is_exempt(&known, Some(80), exempt),
+                is_so,
+                "{host} {exempt}"
+            );
+        }
     }
 }

@@ -127,6 +127,9 @@ table! {
         /// Fabric 1.4 is not installed in any of the usual places, so it cannot be started.
         /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or give the right path: --start-fabric=PROGRAM.
         NoProgram = (Kind::ApiUnavailable, Failure, "fabric-not-found");
+        /// The program that --start-fabric names is not Fabric 1.4, or is not there, so it cannot be started.
+        /// Correct its name or path, or leave it out: --start-fabric alone looks in all the usual places.
+        WrongProgram = (Kind::ApiUnavailable, Failure, "fabric-not-found");
         /// Fabric cannot be started, because it is not set up.
         /// Run `fabric --setup` on this machine and choose a default model, then try again.
         NotSetUp = (Kind::ApiUnavailable, Failure, "fabric-not-set-up");
@@ -225,6 +228,9 @@ table! {
         /// Fabric at {url} does not know {request} (HTTP 404).
         /// Check the name, and the port and path in FABRIC_BASE_URL: another program may own that port, and only a proxy needs a path.
         NotFound = (Kind::ApiError, Failure, "not-found");
+        /// {url} does not accept a body as large as that of {request} (HTTP {status}): a proxy in front of Fabric may limit it.
+        /// Raise the limit of that proxy (client_max_body_size in nginx), or send less.
+        TooLarge = (Kind::ApiError, Failure, "");
         /// Fabric at {url} says that it gets too many requests (HTTP 429).
         /// Try again {later}.
         Busy = (Kind::ApiError, Failure, "");
@@ -243,12 +249,9 @@ table! {
         /// The headers of the answer to {request} from {url} are too large.
         /// Check whether FABRIC_BASE_URL is the address of Fabric itself.
         HeadTooLarge = (Kind::ResponseTooLarge, Failure, "");
-        /// This machine could start no thread to look up the host name in {url}, so nothing was sent.
-        /// Try again in a moment.
-        NoThread = (Kind::ApiUnavailable, Passing, "");
         // Restarting Fabric does not help.
         /// This machine cannot open another connection to Fabric at {url}: {why}.
-        /// Raise its limit on open files, or lower --max-runs and --max-connections.
+        /// Raise its limits on open files and threads, or lower --max-runs and --max-connections.
         NoSocket = (Kind::ApiUnavailable, Passing, "");
         // From here on mostly found by `--check`.
         /// Fabric has no patterns, so nothing can be run.
@@ -402,16 +405,23 @@ impl Error {
 
     /// Says it of a Fabric that this server starts.
     pub(crate) fn say_of_own(&mut self) {
-        let end = self.detail.len().saturating_sub(self.fix);
-        let parts = self.detail.split_at_checked(end);
-        let parts = <[&str; 2]>::from(parts.unwrap_or((&self.detail, "")));
-        let [mut what, mut fix] = parts.map(str::to_owned);
-        for (other, own) in OF_OTHERS {
-            what = what.replace(other, own);
-            fix = fix.replace(other, own);
-        }
+        let own = |text: &str| {
+            let words = OF_OTHERS.iter();
+            words.fold(text.to_owned(), |text, (other, own)| {
+                text.replace(other, own)
+            })
+        };
+        let (what, fix) = self.split();
+        let (what, fix) = (own(what), own(fix));
         self.fix = fix.len();
         self.detail = what + &fix;
+    }
+
+    /// What happened, and what to do if that is told apart.
+    fn split(&self) -> (&str, &str) {
+        let end = self.detail.len().saturating_sub(self.fix);
+        let parts = self.detail.split_at_checked(end);
+        parts.unwrap_or((&self.detail, ""))
     }
 
     /// All of these faults in one error of the kind of the first; those beyond [`MOST_FAULTS`] are left out.
@@ -441,10 +451,9 @@ impl Error {
 
     /// What happened, and what to do.
     pub(crate) fn parts(&self) -> (&str, &str) {
-        let end = self.detail.len().saturating_sub(self.fix);
-        match self.detail.split_at_checked(end) {
-            Some((what, fix)) if !fix.is_empty() => (what.trim_end(), fix),
-            _ => (self.detail.trim_end(), "Look at Fabric's own log."),
+        match self.split() {
+            (what, "") => (what.trim_end(), "Look at Fabric's own log."),
+            (what, fix) => (what.trim_end(), fix),
         }
     }
 

@@ -401,7 +401,8 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
         let what = "does not answer --version as Fabric 1.4 does";
         tell(format!("{} {what}", program.display()));
     }
-    Err(Error::of(Cause::NoProgram, &[]))
+    let cause = [Cause::NoProgram, Cause::WrongProgram][usize::from(is_given)];
+    Err(Error::of(cause, &[]))
 }
 
 /// What its `--version` says, if it is Fabric's.

@@ -235,7 +235,9 @@ fn the_check_says_what_was_started() {
     assert!(report["fabric"]["start_ms"].is_f64(), "{report}");
     for none in ["/no/fabric", "no-fabric"] {
         let wrong = Program::new([&format!("--start-fabric={none}"), "--check"]).run(DEADLINE);
-        wrong.expect_stdout(&format!("      no such program: {none}\n"));
+        wrong
+            .expect_stdout(&format!("      no such program: {none}\n"))
+            .expect_stdout("The program that --start-fabric names is not Fabric 1.4");
     }
 }
 

@@ -401,8 +401,10 @@ impl<'c> Attempt<'c> {
             401 | 403 => Cause::KeyRefused,
             300..=399 => Cause::Redirect,
             404 => Cause::NotFound,
+            413 => Cause::TooLarge,
             429 => Cause::Busy,
-            502..=504 => Cause::BadGateway,
+            // From 520 on: how Cloudflare says it.
+            502..=504 | 520..=526 => Cause::BadGateway,
             500.. => Cause::Failed,
             _ => Cause::RefusedRequest,
         };

@@ -280,11 +280,12 @@ impl Client {
     /// [`Kind::ResponseTooLarge`]: output beyond 32 MiB. A JSON body with one content event is a whole run.
     pub(crate) fn run(
         &self,
-        Checked { request, .. }: Checked,
+        Checked { mut request, .. }: Checked,
         wait: &Observer,
         each: Each<'_>,
     ) -> Result<(), Error> {
-        let (json, input) = (encode(&request, wait)?, request.input.len());
+        let input = request.input.len();
+        let json = encode(&request.take_body(), wait)?;
         // From here on, only the encoded request is needed.
         drop(request);
         wait.release(input);
