@@ -16,7 +16,7 @@ use ureq::{Agent, Body, Proxy, ProxyProtocol};
 
 use crate::config::CERT_FILE;
 use crate::sync::{Finally, lock, start, wait_while};
-use crate::url::{Authority, Host};
+use crate::url::Host;
 
 /// Buffer of one connection, in each direction, in bytes: room for the longest credentials and any sensible head of an
 /// answer. ureq's default is 256 KB for both.
@@ -26,6 +26,10 @@ const BUFFER: usize = 16 << 10;
 const MAX_LOOKUPS: usize = 8;
 /// Longest time for asking a server where its callers sign in.
 const ASKING: Duration = Duration::from_secs(2);
+/// Why a proxy cannot be used.
+const NO_HTTP_PROXY: &str = "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names no http proxy, and others are \
+    not supported: write it as http://HOST:PORT, or add the host to NO_PROXY";
+
 /// The header of Fabric's key.
 pub(crate) const KEY_HEADER: &str = "X-API-Key";
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
@@ -112,52 +116,26 @@ fn proxy(
         either.filter(|value| !value.trim_ascii().is_empty())
     };
     let is_https = uri.scheme() == Some(&Scheme::HTTPS);
-    let name = ["HTTP_PROXY", "HTTPS_PROXY"][usize::from(is_https)];
-    let named = read(name).or_else(|| read("ALL_PROXY"));
+    let named = read(["HTTP_PROXY", "HTTPS_PROXY"][usize::from(is_https)]);
+    let named = named.or_else(|| read("ALL_PROXY"));
     let exempt = read("NO_PROXY").unwrap_or_default();
-    let named = named.filter(|_| !host.leads_here() && !is_exempt(host, uri.port_u16(), &exempt));
-    let Some(named) = named else { return Ok(None) };
-    let found = Proxy::new(named.trim_ascii()).ok();
-    let kind = found.as_ref().map(Proxy::protocol);
-    match kind {
-        Some(ProxyProtocol::Http) => Ok(found),
-        Some(ProxyProtocol::Https) if cfg!(feature = "tls") => Ok(found),
-        _ => Err(format!(
-            "{name} or ALL_PROXY names no http proxy, and others are not supported: write it as \
-             http://HOST:PORT, or add the host to NO_PROXY"
-        )),
-    }
+    let Some(named) = named.filter(|_| !host.leads_here() && !is_exempt(host, &exempt)) else {
+        return Ok(None);
+    };
+    let is_usable = |proxy: &Proxy| match proxy.protocol() {
+        ProxyProtocol::Https => cfg!(feature = "tls"),
+        kind => kind == ProxyProtocol::Http,
+    };
+    let found = Proxy::new(named.trim_ascii()).ok().filter(is_usable);
+    found.map(Some).ok_or_else(|| NO_HTTP_PROXY.to_owned())
 }
 
-/// Whether NO_PROXY, with this value, has this host, a domain above it or a network around it; an entry with a port is for
-/// that port only.
-fn is_exempt(host: &Host, port: Option<u16>, exempt: &str) -> bool {
-    // An IPv4 address begins like an IPv6 address, so that prefixes compare alike.
-    let bits = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
-        IpAddr::V6(ip) => ip.to_bits(),
-    };
-    let is_around = |network: &str| {
-        let (start, length) = network.split_once('/')?;
-        let (start, length) = (start.parse().ok()?, length.parse().ok()?);
-        let ip = host
-            .address()
-            .filter(|ip: &IpAddr| ip.is_ipv4() == IpAddr::is_ipv4(&start))?;
-        Some((bits(ip) ^ bits(start)).leading_zeros() >= length)
-    };
+/// Whether NO_PROXY, with this value, has this host or a domain above it.
+fn is_exempt(host: &Host, exempt: &str) -> bool {
     let name = format!(".{host}");
     exempt.split([',', ' ']).any(|entry| {
-        let named = Authority::parse(entry.trim_start_matches(['*', '.']));
-        let is_named = named.is_ok_and(
-            |Authority {
-                 host: known,
-                 port: only,
-             }| {
-                (only.is_none() || only == port)
-                    && (known == *host || name.ends_with(&format!(".{known}")))
-            },
-        );
-        entry == "*" || is_named || is_around(entry).unwrap_or_default()
+        let known = Host::parse(entry.trim_start_matches(['*', '.']));
+        entry == "*" || known.is_ok_and(|known| name.ends_with(&format!(".{known}")))
     })
 }
 
@@ -390,27 +368,25 @@ mod tests {
         let found = |url: &str, variables: &[(&str, &str)]| {
             let uri: Uri = url.parse().unwrap();
             let host = Host::parse(uri.host().unwrap()).unwrap();
-            let variable = |name: &str| {
-                let set = variables.iter().find(|(set, _)| *set == name)?;
-                Some(set.1.to_owned())
-            };
-            proxy(&uri, &host, &variable).map(|found| found.map(|found| found.host().to_owned()))
+            let set = |name: &str| variables.iter().find(|(set, _)| *set == name);
+            let variable = |name: &str| set(name).map(|set| set.1.to_owned());
+            let found = proxy(&uri, &host, &variable);
+            found.map(|found| found.map(|found| found.host().to_owned()))
         };
         let (own, all) = (("HTTP_PROXY", "own:3128"), ("ALL_PROXY", "http://all"));
+        let (tls, none) = (("https_proxy", "http://tls"), ("NO_PROXY", "*"));
         for (url, variables, proxy) in [
-            ("http://h.example", &[][..], None),
-            ("http://h.example", &[own, all], Some("own")),
-            ("http://h.example", &[("HTTP_PROXY", " "), all], Some("all")),
-            (
-                "https://h.example",
-                &[own, ("https_proxy", "http://tls")],
-                Some("tls"),
-            ),
-            ("https://h.example", &[own], None),
-            ("http://127.0.0.1", &[own], None),
+            ("http://h.example", &[tls, own, all], Some("own")),
             (
                 "http://h.example",
-                &[("ALL_PROXY", "socks5://p"), ("NO_PROXY", "*")],
+                &[tls, ("HTTP_PROXY", " "), all],
+                Some("all"),
+            ),
+            ("https://h.example", &[tls, own, all], Some("tls")),
+            ("http://127.0.0.1", &[tls, own, all], None),
+            (
+                "http://h.example",
+                &[tls, ("ALL_PROXY", "socks5://p"), none],
                 None,
             ),
         ] {
@@ -424,31 +400,14 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_has_hosts_domains_and_networks() {
-        for (host, exempt, is_so) in [
-            ("h.example", "h.example", true),
-            ("h.example", "a, H.Example ,b", true),
-            ("h.example", "example", true),
-            ("h.example", "*.example", true),
-            ("h.example", ".example", true),
-            ("h.example", "h.example:80", true),
-            ("h.example", "h.example:81", false),
-            ("h.example", "", false),
-            ("h.example", ",,*x, .h", false),
-            ("eh.example", "h.example", false),
-            ("10.1.2.3", "10.0.0.0/8", true),
-            ("10.1.2.3", "10.1.2.0/25,::/0", true),
-            ("10.1.2.3", "10.1.3.0/24,::/0", false),
-            ("10.1.2.3", "10.1.2.3", true),
-            ("[fd00::1]", "fd00::/8", true),
-            ("[fd00::1]", "[fd00::1]", true),
-        ] {
-            let known = Host::parse(host).unwrap();
-            assert_eq!(
-                is_exempt(&known, Some(80), exempt),
-                is_so,
-                "{host} {exempt}"
-            );
+    fn no_proxy_has_hosts_and_domains() {
+        let is_exempt = |host, exempt| is_exempt(&Host::parse(host).unwrap(), exempt);
+        for exempt in ["*", "a, H.Example ,b", "example", "*.example", ".example"] {
+            assert!(is_exempt("h.example", exempt), "{exempt}");
         }
+        for other in ["", ",,*x, .h", "x.h.example", "ample"] {
+            assert!(!is_exempt("h.example", other), "{other}");
+        }
+        assert!(is_exempt("[fd00::1]", "10.0.0.1,fd00:0::1"));
     }
 }

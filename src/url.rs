@@ -191,12 +191,8 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     // The guess is shown only if no part of it can be a password.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
     // Fabric writes `:8080` for a port of this machine.
-    let here = format!("127.0.0.1{text}");
-    let guess = if text.starts_with(':') {
-        &here
-    } else {
-        text.trim_start_matches('/')
-    };
+    let host = ["", "127.0.0.1"][usize::from(text.starts_with(':'))];
+    let guess = format!("{host}{}", text.trim_start_matches('/'));
     let is_guess = !guess.contains("//") && guess.chars().all(plain);
     if is_guess && parts(&format!("http://{guess}")).is_ok() {
         let why = "the URL has no scheme; did you mean";

@@ -405,23 +405,16 @@ impl Error {
 
     /// Says it of a Fabric that this server starts.
     pub(crate) fn say_of_own(&mut self) {
-        let own = |text: &str| {
-            let words = OF_OTHERS.iter();
-            words.fold(text.to_owned(), |text, (other, own)| {
-                text.replace(other, own)
-            })
-        };
-        let (what, fix) = self.split();
-        let (what, fix) = (own(what), own(fix));
-        self.fix = fix.len();
-        self.detail = what + &fix;
-    }
-
-    /// What happened, and what to do if that is told apart.
-    fn split(&self) -> (&str, &str) {
         let end = self.detail.len().saturating_sub(self.fix);
         let parts = self.detail.split_at_checked(end);
-        parts.unwrap_or((&self.detail, ""))
+        let parts = <[&str; 2]>::from(parts.unwrap_or((&self.detail, "")));
+        let [mut what, mut fix] = parts.map(str::to_owned);
+        for (other, own) in OF_OTHERS {
+            what = what.replace(other, own);
+            fix = fix.replace(other, own);
+        }
+        self.fix = fix.len();
+        self.detail = what + &fix;
     }
 
     /// All of these faults in one error of the kind of the first; those beyond [`MOST_FAULTS`] are left out.
@@ -451,9 +444,10 @@ impl Error {
 
     /// What happened, and what to do.
     pub(crate) fn parts(&self) -> (&str, &str) {
-        match self.split() {
-            (what, "") => (what.trim_end(), "Look at Fabric's own log."),
-            (what, fix) => (what.trim_end(), fix),
+        let end = self.detail.len().saturating_sub(self.fix);
+        match self.detail.split_at_checked(end) {
+            Some((what, fix)) if !fix.is_empty() => (what.trim_end(), fix),
+            _ => (self.detail.trim_end(), "Look at Fabric's own log."),
         }
     }
 
