@@ -405,16 +405,13 @@ impl Error {
 
     /// Says it of a Fabric that this server starts.
     pub(crate) fn say_of_own(&mut self) {
-        let end = self.detail.len().saturating_sub(self.fix);
-        let parts = self.detail.split_at_checked(end);
-        let parts = <[&str; 2]>::from(parts.unwrap_or((&self.detail, "")));
-        let [mut what, mut fix] = parts.map(str::to_owned);
+        let begin = self.detail.len().saturating_sub(self.fix);
+        let mut fix = self.detail.get(begin..).unwrap_or_default().to_owned();
         for (other, own) in OF_OTHERS {
-            what = what.replace(other, own);
+            self.detail = self.detail.replace(other, own);
             fix = fix.replace(other, own);
         }
         self.fix = fix.len();
-        self.detail = what + &fix;
     }
 
     /// All of these faults in one error of the kind of the first; those beyond [`MOST_FAULTS`] are left out.

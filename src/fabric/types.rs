@@ -143,10 +143,6 @@ impl Chat {
     /// The body of `POST /chat`. What may be large is moved there.
     pub(super) fn take_body(&mut self) -> Value {
         let text = |name: &Option<Name>| name.as_ref().map_or("", Name::as_str).to_owned();
-        let variables = mem::take(&mut self.variables).into_iter();
-        let variables: Map<_, _> = variables
-            .map(|(name, value)| (name, value.into()))
-            .collect();
         let mut body = json!({
             "prompts": [{
                 "vendor": self.vendor,
@@ -166,7 +162,7 @@ impl Chat {
             "search": self.search,
             "searchLocation": self.search_location,
         });
-        body["prompts"][0]["variables"] = variables.into();
+        body["prompts"][0]["variables"] = mem::take(&mut self.variables).into_iter().collect();
         body["prompts"][0]["userInput"] = mem::take(&mut self.input).into();
         body
     }

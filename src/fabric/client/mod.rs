@@ -415,8 +415,9 @@ impl<'c> Attempt<'c> {
     /// The error for an answer with this status; `later` says when to try again.
     fn answered(&self, cause: Cause, status: u16, later: &str) -> Error {
         let values = [("status", &*status.to_string()), ("later", later)];
-        let url = &self.client.settings.url;
-        let error = self.request.error(url, cause, &values);
+        let error = self
+            .request
+            .error(&self.client.settings.url, cause, &values);
         error.after_status(status)
     }
 

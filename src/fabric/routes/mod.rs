@@ -444,8 +444,13 @@ pub(crate) fn lacks_nothing(
     }
     let shape = missing.iter().map(|name| format!("\"{name}\": \"…\""));
     let shape = Vec::from_iter(shape).join(", ");
+    let unknown = given.keys().filter(|name| !needed.contains(name));
+    let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
+        "" => String::new(),
+        names => format!(" It has no variable {}.", text::shown(names, 500)),
+    };
     let detail = format!(
-        "`{field}` lacks {}, which the pattern {pattern} needs. Give variables {{{shape}}}. Nothing was run.",
+        "`{field}` lacks {}, which the pattern {pattern} needs. Give variables {{{shape}}}.{unknown} Nothing was run.",
         names::in_quotes(missing, "and")
     );
     Err(Error::new(Kind::InvalidRequest, detail))
