@@ -172,7 +172,7 @@ table! {
         BrokeOff = (Kind::StreamInterrupted, Passing, "");
         /// The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}: {why}.
         /// Correct that variable; if Fabric needs no proxy, add its host to NO_PROXY.
-        Proxy = (Kind::ApiUnavailable, Passing, "proxy-failed");
+        Proxy = (Kind::ApiUnavailable, Failure, "proxy-failed");
         /// The certificate at {url} has expired, or this machine's clock is fast.
         /// Check the clock with `date -u`; if it is right, renew the certificate.
         CertificateExpired = (Kind::ApiUnavailable, Failure, "certificate-expired");
