@@ -24,11 +24,12 @@ const BUFFER: usize = 16 << 10;
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
 /// half a minute, longer than its caller waits.
 const MAX_LOOKUPS: usize = 8;
-/// The kind of the error if no thread can be started for a lookup. No socket fails with this kind: a socket that has
-/// waited too long reports a timeout.
-pub(crate) const NO_THREAD: io::ErrorKind = io::ErrorKind::WouldBlock;
 /// Longest time for asking a server where its callers sign in.
 const ASKING: Duration = Duration::from_secs(2);
+/// Why a proxy cannot be used.
+const NO_HTTP_PROXY: &str = "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names no http proxy, and others are \
+    not supported: write it as http://HOST:PORT, or add the host to NO_PROXY";
+
 /// The header of Fabric's key.
 pub(crate) const KEY_HEADER: &str = "X-API-Key";
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
@@ -44,8 +45,7 @@ pub(crate) fn config(name: &str, url: &str) -> Result<AgentBuilder, String> {
     let wrong = || format!("{name} is not a URL: give it as http://HOST:PORT");
     let uri: Uri = url.parse().map_err(|_| wrong())?;
     let host = Host::parse(uri.host().unwrap_or_default()).map_err(|_| wrong())?;
-    let proxy = Proxy::try_from_env().filter(|_| !host.leads_here());
-    let proxy = usable(proxy, &uri)?;
+    let proxy = proxy(&uri, &host, &|name| std::env::var(name).ok())?;
     let builder = Agent::config_builder()
         .http_status_as_error(false)
         // A redirect would send the credentials to the address that it names.
@@ -102,19 +102,41 @@ fn with_tls(builder: AgentBuilder, file: Option<PathBuf>) -> Result<AgentBuilder
 
 type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
 
-/// The proxy of the environment, if `uri` is to be reached through it.
-fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
-    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else {
+/// The proxy through which `uri` is to be reached, by the variables that other programs read too.
+///
+/// # Errors
+/// It cannot be used: why, and what to do.
+fn proxy(
+    uri: &Uri,
+    host: &Host,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<Proxy>, String> {
+    let read = |name: &str| {
+        let either = variable(&name.to_ascii_lowercase()).or_else(|| variable(name));
+        either.filter(|value| !value.trim_ascii().is_empty())
+    };
+    let is_https = uri.scheme() == Some(&Scheme::HTTPS);
+    let named = read(["HTTP_PROXY", "HTTPS_PROXY"][usize::from(is_https)]);
+    let named = named.or_else(|| read("ALL_PROXY"));
+    let exempt = read("NO_PROXY").unwrap_or_default();
+    let Some(named) = named.filter(|_| !host.leads_here() && !is_exempt(host, &exempt)) else {
         return Ok(None);
     };
-    match proxy.protocol() {
-        ProxyProtocol::Http => Ok(Some(proxy)),
-        ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
-        other => Err(format!(
-            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: \
-             name an http one, or add the host to NO_PROXY"
-        )),
-    }
+    let is_usable = |proxy: &Proxy| match proxy.protocol() {
+        ProxyProtocol::Https => cfg!(feature = "tls"),
+        kind => kind == ProxyProtocol::Http,
+    };
+    let found = Proxy::new(named.trim_ascii()).ok().filter(is_usable);
+    found.map(Some).ok_or_else(|| NO_HTTP_PROXY.to_owned())
+}
+
+/// Whether NO_PROXY, with this value, has this host or a domain above it.
+fn is_exempt(host: &Host, exempt: &str) -> bool {
+    let name = format!(".{host}");
+    exempt.split([',', ' ']).any(|entry| {
+        let known = Host::parse(entry.trim_start_matches(['*', '.']));
+        entry == "*" || known.is_ok_and(|known| name.ends_with(&format!(".{known}")))
+    })
 }
 
 /// The name lookups of one client; clones share [`MAX_LOOKUPS`]. ureq resolves the host of each request, even on a pooled
@@ -123,7 +145,6 @@ fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
 pub(crate) struct Lookups {
     running: Arc<(Mutex<usize>, Condvar)>,
     look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-    stack: usize,
 }
 
 impl Lookups {
@@ -132,7 +153,6 @@ impl Lookups {
         Lookups {
             running: Arc::default(),
             look_up: |host, port| (host, port).to_socket_addrs().map(Iterator::collect),
-            stack: LOOKUP_STACK,
         }
     }
 
@@ -163,12 +183,11 @@ impl Lookups {
             // Fails if nobody waits any more.
             let _ = found.send(look_up(&host, port));
         };
-        start("lookup", self.stack, Box::new(work))
-            .map_err(|_| io::Error::new(NO_THREAD, "no thread for a name lookup"))?;
+        start("lookup", LOOKUP_STACK, Box::new(work))?;
         match finds.recv_timeout(timeout.after.saturating_sub(begun.elapsed())) {
             Ok(Ok(addresses)) => Ok(addresses),
             // The system may fail because it has no file descriptor left, which says nothing about the name.
-            Ok(Err(error)) if is_out_of_sockets(&error) => Err(ureq::Error::Io(error)),
+            Ok(Err(error)) if is_exhausted(&error) => Err(ureq::Error::Io(error)),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => Err(ureq::Error::HostNotFound),
             Err(RecvTimeoutError::Timeout) => Err(ureq::Error::Timeout(timeout.reason)),
         }
@@ -241,10 +260,12 @@ pub(crate) fn reason(error: ureq::Error, time: Duration) -> String {
     }
 }
 
-/// Out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix, and WSAEMFILE. std has no
-/// kind for them.
-pub(crate) fn is_out_of_sockets(error: &io::Error) -> bool {
+/// Out of threads for lookups; or out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix,
+/// and WSAEMFILE. std has no kind for those.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     match error.raw_os_error() {
+        // No socket fails with this kind: one that has waited too long reports a timeout.
+        _ if error.kind() == io::ErrorKind::WouldBlock => true,
         Some(23 | 24) => cfg!(unix),
         Some(10024) => cfg!(windows),
         _ => false,
@@ -275,14 +296,6 @@ mod tests {
         Lookups {
             look_up,
             ..Lookups::new()
-        }
-    }
-
-    /// Lookups that get no thread.
-    fn starved() -> Lookups {
-        Lookups {
-            stack: 1 << 47,
-            ..scripted()
         }
     }
 
@@ -324,18 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_thread_a_lookup_is_an_error_and_the_next_one_is_tried() {
-        let starved = starved();
-        for _ in 0..=MAX_LOOKUPS {
-            let none = resolve(&starved, "http://h", LONG);
-            let is_so = matches!(&none, Err(ureq::Error::Io(error)) if error.kind() == NO_THREAD);
-            assert!(is_so, "{none:?}");
-        }
-        assert_eq!(*lock(&starved.running.0), 0);
-    }
-
-    #[test]
-    fn addresses_and_localhost_need_no_thread() {
+    fn addresses_and_localhost_need_no_lookup() {
         for (url, found) in [
             ("http://192.0.2.1", &["192.0.2.1:80"][..]),
             ("https://[::1]:8443", &["[::1]:8443"]),
@@ -343,7 +345,7 @@ mod tests {
             ("http://a.localhost:8080", &["127.0.0.1:8080", "[::1]:8080"]),
         ] {
             let found: Vec<SocketAddr> = found.iter().map(|text| text.parse().unwrap()).collect();
-            assert_eq!(resolve(&starved(), url, LONG).unwrap(), found, "{url}");
+            assert_eq!(resolve(&scripted(), url, LONG).unwrap(), found, "{url}");
         }
     }
 
@@ -356,23 +358,56 @@ mod tests {
         #[cfg(unix)]
         {
             let full = resolve(&scripted(), "http://full", LONG);
-            let is_so = matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error));
+            let is_so = matches!(&full, Err(ureq::Error::Io(error)) if is_exhausted(error));
             assert!(is_so, "{full:?}");
         }
     }
 
     #[test]
     fn only_proxies_that_work_are_used() {
-        let uri: Uri = "http://issuer.example".parse().unwrap();
-        let proxy = |url: &str| Some(Proxy::new(url).unwrap());
-        assert_eq!(usable(None, &uri), Ok(None));
-        let found = usable(proxy("http://proxy:3128"), &uri);
-        assert_eq!(found, Ok(proxy("http://proxy:3128")));
-        assert!(
-            usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY"))
-        );
-        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p");
-        let exempt = exempt.no_proxy("issuer.example").build().unwrap();
-        assert_eq!(usable(Some(exempt), &uri), Ok(None));
+        let found = |url: &str, variables: &[(&str, &str)]| {
+            let uri: Uri = url.parse().unwrap();
+            let host = Host::parse(uri.host().unwrap()).unwrap();
+            let set = |name: &str| variables.iter().find(|(set, _)| *set == name);
+            let variable = |name: &str| set(name).map(|set| set.1.to_owned());
+            let found = proxy(&uri, &host, &variable);
+            found.map(|found| found.map(|found| found.host().to_owned()))
+        };
+        let (own, all) = (("HTTP_PROXY", "own:3128"), ("ALL_PROXY", "http://all"));
+        let (tls, none) = (("https_proxy", "http://tls"), ("NO_PROXY", "*"));
+        for (url, variables, proxy) in [
+            ("http://h.example", &[tls, own, all], Some("own")),
+            (
+                "http://h.example",
+                &[tls, ("HTTP_PROXY", " "), all],
+                Some("all"),
+            ),
+            ("https://h.example", &[tls, own, all], Some("tls")),
+            ("http://127.0.0.1", &[tls, own, all], None),
+            (
+                "http://h.example",
+                &[tls, ("ALL_PROXY", "socks5://p"), none],
+                None,
+            ),
+        ] {
+            let expected = Ok(proxy.map(str::to_owned));
+            assert_eq!(found(url, variables), expected, "{url} {variables:?}");
+        }
+        for wrong in ["socks5://proxy:1080", "what://proxy"] {
+            let why = found("http://h.example", &[("HTTP_PROXY", wrong)]).unwrap_err();
+            assert!(why.contains("NO_PROXY"), "{why}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_has_hosts_and_domains() {
+        let is_exempt = |host, exempt| is_exempt(&Host::parse(host).unwrap(), exempt);
+        for exempt in ["*", "a, H.Example ,b", "example", "*.example", ".example"] {
+            assert!(is_exempt("h.example", exempt), "{exempt}");
+        }
+        for other in ["", ",,*x, .h", "x.h.example", "ample"] {
+            assert!(!is_exempt("h.example", other), "{other}");
+        }
+        assert!(is_exempt("[fd00::1]", "10.0.0.1,fd00:0::1"));
     }
 }

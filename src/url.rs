@@ -176,9 +176,8 @@ fn parts(text: &str) -> Result<(&'static str, Authority, &str), String> {
     }
     let is_bad = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c);
     if let Some(bad) = path.chars().find(is_bad) {
-        let bad = bad.escape_debug();
         return Err(format!(
-            "the URL's path must not hold {bad}; write it percent-encoded"
+            "the URL's path must not hold {bad:?}; write it percent-encoded"
         ));
     }
     Ok((scheme, Authority::parse(authority)?, path))
@@ -191,8 +190,10 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     let text = text.trim_ascii();
     // The guess is shown only if no part of it can be a password.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
-    let guess = text.trim_start_matches(['/', ':']);
-    let is_guess = !text.contains("://") && guess.chars().all(plain);
+    // Fabric writes `:8080` for a port of this machine.
+    let host = ["", "127.0.0.1"][usize::from(text.starts_with(':'))];
+    let guess = format!("{host}{}", text.trim_start_matches('/'));
+    let is_guess = !guess.contains("//") && guess.chars().all(plain);
     if is_guess && parts(&format!("http://{guess}")).is_ok() {
         let why = "the URL has no scheme; did you mean";
         return Err(format!("{why} http://{guess} or https://{guess}?"));
@@ -357,12 +358,14 @@ mod tests {
             format!("the URL has no scheme; did you mean http://{url} or https://{url}?")
         };
         let encode =
-            |what: &str| format!("the URL's path must not hold {what}; write it percent-encoded");
+            |what: char| format!("the URL's path must not hold {what:?}; write it percent-encoded");
         // Hosts and ports are judged as above.
         for (given, reason) in [
             ("", no_scheme),
             ("localhost:8080", &meant("localhost:8080")),
             ("//fabric/api", &meant("fabric/api")),
+            (":8080", &meant("127.0.0.1:8080")),
+            ("http//fabric:8080", no_scheme),
             ("[::1]:8080", &meant("[::1]:8080")),
             ("joe:pass@fabric", no_scheme),
             ("fabric?key=pass", no_scheme),
@@ -381,9 +384,9 @@ mod tests {
             ("http://fäbric", host),
             ("http://fabric\r\nX: y", host),
             ("http://::1:8080", BRACKETS),
-            ("http://fabric/a b", &encode(" ")),
-            ("http://fabric/a\nb", &encode("\\n")),
-            ("http://fabric/{x}", &encode("{")),
+            ("http://fabric/a b", &encode(' ')),
+            ("http://fabric/a\nb", &encode('\n')),
+            ("http://fabric/{x}", &encode('{')),
         ] {
             let error = base_url(given).expect_err(given);
             assert_eq!(error, reason, "{given}");
@@ -413,7 +416,7 @@ mod tests {
         let local = "the URL must begin with https://; http:// is accepted only for this machine \
             (127.0.0.1, localhost)";
         let end = "the URL must end with the path, without ? or #";
-        let blank = "the URL's path must not hold  ; write it percent-encoded";
+        let blank = "the URL's path must not hold ' '; write it percent-encoded";
         for (text, why) in [
             ("", NO_SCHEME),
             ("as.example", NO_SCHEME),

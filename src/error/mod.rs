@@ -127,6 +127,9 @@ table! {
         /// Fabric 1.4 is not installed in any of the usual places, so it cannot be started.
         /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or give the right path: --start-fabric=PROGRAM.
         NoProgram = (Kind::ApiUnavailable, Failure, "fabric-not-found");
+        /// The program that --start-fabric names is not Fabric 1.4, or is not there, so it cannot be started.
+        /// Correct its name or path, or leave it out: --start-fabric alone looks in all the usual places.
+        WrongProgram = (Kind::ApiUnavailable, Failure, "fabric-not-found");
         /// Fabric cannot be started, because it is not set up.
         /// Run `fabric --setup` on this machine and choose a default model, then try again.
         NotSetUp = (Kind::ApiUnavailable, Failure, "fabric-not-set-up");
@@ -169,7 +172,7 @@ table! {
         BrokeOff = (Kind::StreamInterrupted, Passing, "");
         /// The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}: {why}.
         /// Correct that variable; if Fabric needs no proxy, add its host to NO_PROXY.
-        Proxy = (Kind::ApiUnavailable, Passing, "proxy-failed");
+        Proxy = (Kind::ApiUnavailable, Failure, "proxy-failed");
         /// The certificate at {url} has expired, or this machine's clock is fast.
         /// Check the clock with `date -u`; if it is right, renew the certificate.
         CertificateExpired = (Kind::ApiUnavailable, Failure, "certificate-expired");
@@ -225,6 +228,9 @@ table! {
         /// Fabric at {url} does not know {request} (HTTP 404).
         /// Check the name, and the port and path in FABRIC_BASE_URL: another program may own that port, and only a proxy needs a path.
         NotFound = (Kind::ApiError, Failure, "not-found");
+        /// {url} does not accept a body as large as that of {request} (HTTP {status}): a proxy in front of Fabric may limit it.
+        /// Raise the limit of that proxy (client_max_body_size in nginx), or send less.
+        TooLarge = (Kind::ApiError, Failure, "");
         /// Fabric at {url} says that it gets too many requests (HTTP 429).
         /// Try again {later}.
         Busy = (Kind::ApiError, Failure, "");
@@ -243,12 +249,9 @@ table! {
         /// The headers of the answer to {request} from {url} are too large.
         /// Check whether FABRIC_BASE_URL is the address of Fabric itself.
         HeadTooLarge = (Kind::ResponseTooLarge, Failure, "");
-        /// This machine could start no thread to look up the host name in {url}, so nothing was sent.
-        /// Try again in a moment.
-        NoThread = (Kind::ApiUnavailable, Passing, "");
         // Restarting Fabric does not help.
         /// This machine cannot open another connection to Fabric at {url}: {why}.
-        /// Raise its limit on open files, or lower --max-runs and --max-connections.
+        /// Raise its limits on open files and threads, or lower --max-runs and --max-connections.
         NoSocket = (Kind::ApiUnavailable, Passing, "");
         // From here on mostly found by `--check`.
         /// Fabric has no patterns, so nothing can be run.
@@ -402,16 +405,13 @@ impl Error {
 
     /// Says it of a Fabric that this server starts.
     pub(crate) fn say_of_own(&mut self) {
-        let end = self.detail.len().saturating_sub(self.fix);
-        let parts = self.detail.split_at_checked(end);
-        let parts = <[&str; 2]>::from(parts.unwrap_or((&self.detail, "")));
-        let [mut what, mut fix] = parts.map(str::to_owned);
+        let begin = self.detail.len().saturating_sub(self.fix);
+        let mut fix = self.detail.get(begin..).unwrap_or_default().to_owned();
         for (other, own) in OF_OTHERS {
-            what = what.replace(other, own);
+            self.detail = self.detail.replace(other, own);
             fix = fix.replace(other, own);
         }
         self.fix = fix.len();
-        self.detail = what + &fix;
     }
 
     /// All of these faults in one error of the kind of the first; those beyond [`MOST_FAULTS`] are left out.

@@ -106,9 +106,6 @@ mod tests {
     fn a_deadline_changes_nothing_else() {
         struct Other;
         impl CallObserver for Other {
-            fn still_waiting(&self) -> Result<(), Error> {
-                Ok(())
-            }
             fn hold(&self, _: usize) -> Result<(), Error> {
                 Err(super::super::no_room())
             }
@@ -116,11 +113,7 @@ mod tests {
         let wait = |seconds| Until::after(Duration::from_secs(seconds), Arc::new(Other));
         assert_eq!(wait(0).still_waiting(), Err(Error::cancelled()));
         assert_eq!(wait(3600).still_waiting(), Ok(()));
-        let found = wait(0).hold(1);
-        assert_eq!(
-            found,
-            Err(super::super::no_room()),
-            "it counts for the other"
-        );
+        let no_room = Err(super::super::no_room());
+        assert_eq!(wait(0).hold(1), no_room, "it counts for the other");
     }
 }

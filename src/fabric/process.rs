@@ -391,9 +391,6 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
     // An absolute path is the same whichever folder it is joined to.
     all.dedup();
     all.retain(|program| program.is_file());
-    if all.is_empty() && is_given {
-        tell(format!("no such program: {}", given.display()));
-    }
     for program in all {
         if let Some(version) = version(&program) {
             return Ok((program, version));
@@ -401,7 +398,8 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
         let what = "does not answer --version as Fabric 1.4 does";
         tell(format!("{} {what}", program.display()));
     }
-    Err(Error::of(Cause::NoProgram, &[]))
+    let cause = [Cause::NoProgram, Cause::WrongProgram][usize::from(is_given)];
+    Err(Error::of(cause, &[]))
 }
 
 /// What its `--version` says, if it is Fabric's.

@@ -4,10 +4,10 @@
 //! it. Not in scope: sending and receiving (`client`, `routes`), and the events of a run (`events`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
 
 use super::Name;
 use super::template::tokens;
@@ -140,6 +140,33 @@ impl Chat {
         }
     }
 
+    /// The body of `POST /chat`. What may be large is moved there.
+    pub(super) fn take_body(&mut self) -> Value {
+        let text = |name: &Option<Name>| name.as_ref().map_or("", Name::as_str).to_owned();
+        let mut body = json!({
+            "prompts": [{
+                "vendor": self.vendor,
+                "model": self.model,
+                "contextName": text(&self.context),
+                "patternName": self.pattern.as_str(),
+                "strategyName": text(&self.strategy),
+                "sessionName": text(&self.session),
+            }],
+            "language": self.language,
+            "temperature": self.temperature,
+            "topP": self.top_p,
+            "frequencyPenalty": self.frequency_penalty,
+            "presencePenalty": self.presence_penalty,
+            "modelContextLength": self.context_length,
+            "thinking": self.thinking,
+            "search": self.search,
+            "searchLocation": self.search_location,
+        });
+        body["prompts"][0]["variables"] = mem::take(&mut self.variables).into_iter().collect();
+        body["prompts"][0]["userInput"] = mem::take(&mut self.input).into();
+        body
+    }
+
     /// A run of `pattern` on `input` with Fabric's defaults for everything else.
     pub(crate) fn new(pattern: Name, input: impl Into<String>) -> Chat {
         Chat {
@@ -149,42 +176,6 @@ impl Chat {
             top_p: 0.9,
             ..Chat::default()
         }
-    }
-}
-
-impl Serialize for Chat {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Prompt<'a>(&'a Chat);
-        impl Serialize for Prompt<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let Prompt(chat) = self;
-                fn text(name: &Option<Name>) -> &str {
-                    name.as_ref().map_or("", Name::as_str)
-                }
-                let mut wire = serializer.serialize_map(None)?;
-                wire.serialize_entry("userInput", &chat.input)?;
-                wire.serialize_entry("vendor", &chat.vendor)?;
-                wire.serialize_entry("model", &chat.model)?;
-                wire.serialize_entry("contextName", text(&chat.context))?;
-                wire.serialize_entry("patternName", chat.pattern.as_str())?;
-                wire.serialize_entry("strategyName", text(&chat.strategy))?;
-                wire.serialize_entry("sessionName", text(&chat.session))?;
-                wire.serialize_entry("variables", &chat.variables)?;
-                wire.end()
-            }
-        }
-        let mut wire = serializer.serialize_map(None)?;
-        wire.serialize_entry("prompts", &[Prompt(self)])?;
-        wire.serialize_entry("language", &self.language)?;
-        wire.serialize_entry("temperature", &self.temperature)?;
-        wire.serialize_entry("topP", &self.top_p)?;
-        wire.serialize_entry("frequencyPenalty", &self.frequency_penalty)?;
-        wire.serialize_entry("presencePenalty", &self.presence_penalty)?;
-        wire.serialize_entry("modelContextLength", &self.context_length)?;
-        wire.serialize_entry("thinking", &self.thinking)?;
-        wire.serialize_entry("search", &self.search)?;
-        wire.serialize_entry("searchLocation", &self.search_location)?;
-        wire.end()
     }
 }
 
@@ -347,14 +338,15 @@ mod tests {
 
     #[test]
     fn a_run_with_defaults_is_what_fabrics_own_command_line_would_send() {
-        let chat = Chat::new(name("summarize"), "Hi {{x}}");
-        assert_eq!(
-            serde_json::to_string(&chat).unwrap(),
-            "{\"prompts\":[{\"userInput\":\"Hi {{x}}\",\"vendor\":\"\",\"model\":\"\",\"contextName\":\"\",\
-             \"patternName\":\"summarize\",\"strategyName\":\"\",\"sessionName\":\"\",\"variables\":{}}],\
-             \"language\":\"\",\"temperature\":0.7,\"topP\":0.9,\"frequencyPenalty\":0.0,\"presencePenalty\":0.0,\
-             \"modelContextLength\":0,\"thinking\":\"\",\"search\":false,\"searchLocation\":\"\"}"
-        );
+        let body = Chat::new(name("summarize"), "Hi {{x}}").take_body();
+        let expected = json!({
+            "prompts": [{"userInput": "Hi {{x}}", "vendor": "", "model": "", "contextName": "",
+                "patternName": "summarize", "strategyName": "", "sessionName": "", "variables": {}}],
+            "language": "", "temperature": 0.7, "topP": 0.9, "frequencyPenalty": 0.0,
+            "presencePenalty": 0.0, "modelContextLength": 0, "thinking": "", "search": false,
+            "searchLocation": ""
+        });
+        assert_eq!(body, expected);
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl VideoId {
         let host = host.to_ascii_lowercase();
         let id = if is_at(&host, "youtu.be") {
             Some(path)
-        } else if is_at(&host, "youtube.com") {
+        } else if is_at(&host, "youtube.com") || is_at(&host, "youtube-nocookie.com") {
             match path.split_once('/') {
                 // Several values are ambiguous.
                 None if path == "watch" => parameters(query, "v")
@@ -238,6 +238,7 @@ mod tests {
             https://music.youtube.com/watch/?v=ID https://youtu.be/ID \
             https://www.youtu.be/ID/?si=x&t=5 https://youtube.com/shorts/ID?x \
             https://www.youtube.com/live/ID/ https://www.youtube.com/embed/ID?start=1 \
+            https://www.youtube-nocookie.com/embed/ID \
             https://www.youtube.com/v/ID https://www.youtube.com/e/ID youtu.be/ID youtube.com/watch?v=ID";
         for url in all.split(' ') {
             let id = VideoId::parse("url", &url.replace("ID", ID)).unwrap();
@@ -274,7 +275,6 @@ mod tests {
             ("https://youtube.com:443/watch?v=ID", HOST),
             ("https://youtube.com./watch?v=ID", HOST),
             ("https://%77ww.youtube.com/watch?v=ID", HOST),
-            ("https://www.youtube-nocookie.com/embed/ID", HOST),
             ("https://www.youtube.com/playlist?list=PL1", PLAYLIST),
             ("https://www.youtube.com/watch?list=PL1", PLAYLIST),
             (SERIES, PLAYLIST),

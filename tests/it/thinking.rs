@@ -98,11 +98,13 @@ fn context_length_and_search_location_are_what_fabric_calls_them() {
         run(json!({"context_length": 32768, "search": true, "search_location": "Europe/Berlin"}));
     client.call("fabric_run_pattern", arguments);
     let body = &fabric.requests_of("POST /chat")[0].body;
-    assert_eq!(
-        String::from_utf8_lossy(body),
-        "{\"prompts\":[{\"userInput\":\"x\",\"vendor\":\"\",\"model\":\"\",\"contextName\":\"\",\"patternName\":\"ai\",\
-         \"strategyName\":\"\",\"sessionName\":\"\",\"variables\":{}}],\"language\":\"\",\"temperature\":0.7,\
-         \"topP\":0.9,\"frequencyPenalty\":0.0,\"presencePenalty\":0.0,\"modelContextLength\":32768,\"thinking\":\"\",\
-         \"search\":true,\"searchLocation\":\"Europe/Berlin\"}"
-    );
+    let body: Value = serde_json::from_slice(body).unwrap();
+    let expected = json!({
+        "prompts": [{"userInput": "x", "vendor": "", "model": "", "contextName": "",
+            "patternName": "ai", "strategyName": "", "sessionName": "", "variables": {}}],
+        "language": "", "temperature": 0.7, "topP": 0.9, "frequencyPenalty": 0.0,
+        "presencePenalty": 0.0, "modelContextLength": 32768, "thinking": "", "search": true,
+        "searchLocation": "Europe/Berlin"
+    });
+    assert_eq!(body, expected);
 }

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use ureq::Timeout;
 
-use crate::agent::{NO_THREAD, is_out_of_sockets};
+use crate::agent::is_exhausted;
 use crate::fabric::Cause;
 
 /// Why the transport failed, and what the words of the cause quote as `{why}`. `is_run` is a request that may be silent
@@ -19,21 +19,23 @@ pub(crate) fn cause_of(
     let plain = |cause| (cause, String::new());
     let quoting = |cause, why: &str| (cause, why.to_owned());
     match error {
+        // With a proxy, only the proxy's name is looked up, and only the proxy is connected to.
+        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) if is_proxied => {
+            quoting(Cause::Proxy, "it does not answer in time")
+        }
         ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => plain(Cause::ConnectTimeout),
         ureq::Error::Timeout(Timeout::PerWrite) => plain(Cause::Unread),
         ureq::Error::Timeout(Timeout::PerRead) if is_run => plain(Cause::RunSilent),
         ureq::Error::Timeout(_) if is_run => plain(Cause::RunTimeout),
         ureq::Error::Timeout(_) if in_body => plain(Cause::Unfinished),
         ureq::Error::Timeout(_) => plain(Cause::Silent),
-        // With a proxy, only the proxy's name is looked up, and only the proxy is connected to.
         ureq::Error::HostNotFound if is_proxied => {
             quoting(Cause::Proxy, "its host name cannot be resolved")
         }
         ureq::Error::HostNotFound => plain(Cause::UnknownHost),
         ureq::Error::ConnectProxyFailed(_) => quoting(Cause::Proxy, "it refuses"),
-        ureq::Error::Io(e) if e.kind() == NO_THREAD => plain(Cause::NoThread),
         ureq::Error::LargeResponseHeader(..) => plain(Cause::HeadTooLarge),
-        ureq::Error::Io(e) if is_out_of_sockets(e) => quoting(Cause::NoSocket, &e.to_string()),
+        ureq::Error::Io(e) if is_exhausted(e) => quoting(Cause::NoSocket, &e.to_string()),
         _ if in_body => plain(Cause::BrokeOff),
         ureq::Error::Tls(why) => quoting(tls_cause(why), why),
         ureq::Error::Io(e) => match e.kind() {
@@ -152,6 +154,8 @@ received fatal alert: HandshakeFailure"
         for (stage, cause) in [(HEAD, Cause::Silent), (BODY, Cause::Unfinished)] {
             assert_eq!(read(late(Timeout::Global), stage), plain(cause));
         }
-        assert_eq!(proxied(HostNotFound, HEAD).0, Cause::Proxy);
+        for error in [HostNotFound, late(Timeout::Connect), io(refused)] {
+            assert_eq!(proxied(error, HEAD).0, Cause::Proxy);
+        }
     }
 }

@@ -389,10 +389,8 @@ impl<'c> Attempt<'c> {
             .filter(|_| matches!(status, 429 | 503))
             .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok())
             .map(|seconds| Duration::from_secs(seconds.min(MAX_RETRY_AFTER)));
-        let later = match retry_after {
-            Some(time) => format!("in {} s", time.as_secs()),
-            None => "later".to_owned(),
-        };
+        let later = retry_after.map(|time| format!("in {} s", time.as_secs()));
+        let later = later.as_deref().unwrap_or("later");
         let key = self.client.settings.api_key.as_ref();
         let has_placeholder = key.is_some_and(|key| is_placeholder(key.expose()));
         let cause = match status {
@@ -401,26 +399,26 @@ impl<'c> Attempt<'c> {
             401 | 403 => Cause::KeyRefused,
             300..=399 => Cause::Redirect,
             404 => Cause::NotFound,
+            413 => Cause::TooLarge,
             429 => Cause::Busy,
-            502..=504 => Cause::BadGateway,
+            // From 520 on: how Cloudflare says it.
+            502..=504 | 520..=526 => Cause::BadGateway,
             500.. => Cause::Failed,
             _ => Cause::RefusedRequest,
         };
         Error {
             retry_after,
-            ..self.answered(cause, status, &later)
+            ..self.answered(cause, status, later)
         }
     }
 
     /// The error for an answer with this status; `later` says when to try again.
     fn answered(&self, cause: Cause, status: u16, later: &str) -> Error {
-        let values = [
-            ("url", self.client.settings.url.as_str()),
-            ("request", &self.request.to_string()),
-            ("status", &status.to_string()),
-            ("later", later),
-        ];
-        Error::of(cause, &values).after_status(status)
+        let values = [("status", &*status.to_string()), ("later", later)];
+        let error = self
+            .request
+            .error(&self.client.settings.url, cause, &values);
+        error.after_status(status)
     }
 
     /// Only bodies of a 200 are read.
@@ -444,16 +442,11 @@ impl<'c> Attempt<'c> {
             Cause::RunSilent => settings.idle_timeout,
             _ => total,
         };
-        let values = [
-            ("url", self.client.settings.url.as_str()),
-            ("request", &self.request.to_string()),
-            ("limit", &limit.as_secs_f64().to_string()),
-            ("flag", flag),
-            ("why", &why),
-        ];
+        let limit = limit.as_secs_f64().to_string();
+        let values = [("limit", &*limit), ("flag", flag), ("why", &why)];
         Error {
             status: in_body.then_some(200),
-            ..Error::of(cause, &values)
+            ..self.request.error(&settings.url, cause, &values)
         }
     }
 }

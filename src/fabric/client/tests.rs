@@ -1,6 +1,5 @@
 use super::super::fixture::settings;
 use super::*;
-use crate::agent::NO_THREAD;
 
 #[test]
 fn invalid_settings_are_start_up_errors_that_name_the_variable() {
@@ -43,26 +42,12 @@ fn failed(as_error: impl FnOnce(Attempt<'_>) -> Error) -> Error {
 }
 
 #[test]
-fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
-    let failure = failed(|call| call.failure(ureq::Error::Io(NO_THREAD.into()), false));
-    let found = (
-        failure.kind,
-        failure.cause,
-        failure.cause.is_some_and(Cause::is_passing),
-    );
-    assert_eq!(found, (Kind::ApiUnavailable, Some(Cause::NoThread), true));
-    let expected = "This machine could start no thread to look up the host name in http://h:1, so \
-        nothing was sent. Try again in a moment.";
-    assert_eq!(failure.detail, expected);
-}
-
-#[test]
 fn every_status_has_its_kind() {
     for (kind, statuses) in [
         (Kind::ApiUnauthorized, &[401, 403][..]),
-        (Kind::ApiUnavailable, &[502, 503, 504]),
-        (Kind::FabricInternal, &[500, 501, 505, 599]),
-        (Kind::ApiError, &[429, 400, 404, 301, 204]),
+        (Kind::ApiUnavailable, &[502, 503, 504, 522]),
+        (Kind::FabricInternal, &[500, 501, 505, 529, 599]),
+        (Kind::ApiError, &[429, 400, 404, 413, 301, 204]),
     ] {
         for status in statuses {
             let error = failed(|call| call.status_error(*status, &HeaderMap::new()));

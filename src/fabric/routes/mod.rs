@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::config::{MAX_NAME, MAX_RUN_OUTPUT, MAX_VARIABLES};
+use crate::config::{MAX_RUN_OUTPUT, MAX_VARIABLES};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
 use crate::table::table;
@@ -72,6 +72,15 @@ pub(super) struct FabricRequest {
     pub(super) method: &'static str,
     pub(super) path: String,
     pub(super) limit: Limit,
+}
+
+impl FabricRequest {
+    /// The error in the words of its cause, with these values besides its own.
+    pub(super) fn error(&self, url: &str, cause: Cause, more: &[(&str, &str)]) -> Error {
+        let request = self.to_string();
+        let own = [("url", url), ("request", &*request)];
+        Error::of(cause, &[&own, more].concat())
+    }
 }
 
 impl Route {
@@ -280,11 +289,12 @@ impl Client {
     /// [`Kind::ResponseTooLarge`]: output beyond 32 MiB. A JSON body with one content event is a whole run.
     pub(crate) fn run(
         &self,
-        Checked { request, .. }: Checked,
+        Checked { mut request, .. }: Checked,
         wait: &Observer,
         each: Each<'_>,
     ) -> Result<(), Error> {
-        let (json, input) = (encode(&request, wait)?, request.input.len());
+        let input = request.input.len();
+        let json = encode(&request.take_body(), wait)?;
         // From here on, only the encoded request is needed.
         drop(request);
         wait.release(input);
@@ -389,9 +399,8 @@ impl Client {
     }
 
     fn unexpected(&self, request: &FabricRequest) -> Error {
-        let (url, request) = (self.settings.url.as_str(), request.to_string());
-        let values = [("url", url), ("request", &request)];
-        Error::of(Cause::NotFabric, &values).after_status(200)
+        let error = request.error(&self.settings.url, Cause::NotFabric, &[]);
+        error.after_status(200)
     }
 }
 
@@ -422,11 +431,9 @@ pub(crate) fn lacks_nothing(
 ) -> Result<(), Error> {
     // Copied from the shape below.
     let is_given = |value: &String| value != "…" && value != "...";
-    let missing = needed
-        .iter()
-        .filter(|name| !given.get(*name).is_some_and(is_given));
-    let missing = missing.map(|name| text::shown(name, MAX_NAME));
-    let missing: Vec<String> = missing.take(MAX_VARIABLES).collect();
+    let is_missing = |name: &&String| !given.get(*name).is_some_and(is_given);
+    let missing = needed.iter().filter(is_missing).map(String::as_str);
+    let missing = Vec::from_iter(missing.take(MAX_VARIABLES));
     if missing.is_empty() {
         return Ok(());
     }
@@ -435,19 +442,16 @@ pub(crate) fn lacks_nothing(
         let field = format!("{}pattern_name", field.trim_end_matches("variables"));
         return Err(not_runnable(&field, pattern));
     }
-    let shape: Vec<String> = missing
-        .iter()
-        .map(|name| format!("\"{name}\": \"…\""))
-        .collect();
+    let shape = missing.iter().map(|name| format!("\"{name}\": \"…\""));
+    let shape = Vec::from_iter(shape).join(", ");
     let unknown = given.keys().filter(|name| !needed.contains(name));
     let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
         "" => String::new(),
         names => format!(" It has no variable {}.", text::shown(names, 500)),
     };
     let detail = format!(
-        "`{field}` lacks {}, which the pattern {pattern} needs. Give variables {{{}}}.{unknown} Nothing was run.",
-        names::in_quotes(missing.iter().map(String::as_str), "and"),
-        shape.join(", ")
+        "`{field}` lacks {}, which the pattern {pattern} needs. Give variables {{{shape}}}.{unknown} Nothing was run.",
+        names::in_quotes(missing, "and")
     );
     Err(Error::new(Kind::InvalidRequest, detail))
 }
