@@ -11,7 +11,7 @@
 //!    [`runs`] keeps what a run made, so that it outlives the call.
 //! 6. [`protocol`] writes the result as its revision has it, and the transport sends it.
 //!
-//! With `--connect` the messages of stdin go another way: [`transport::connect`] passes them on to such a server over HTTP.
+//! With `--connect` none of this happens: [`transport::connect`] passes the messages of stdin on to a server over HTTP.
 //!
 //! Reading a message never blocks on Fabric; calls do. There is no async runtime: each connection and each call has a
 //! thread, and everything is bounded. This file wires the parts together and maps results to exit codes: 0 for success,

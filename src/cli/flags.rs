@@ -114,7 +114,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Longest time to list the models or get a transcript"),
     flag(FABRIC, "catalog-ttl", "SECONDS", "300")
         .one(|c, t| set(&mut c.catalog_ttl, seconds(t, false, MAX_TIME)))
-        .help("How long the list of patterns is kept"),
+        .help("How long the texts of patterns are kept"),
     flag(RUNS, "allow-pattern", "NAME", "")
         .many(|c, t| push(&mut c.policy.allowed, values::pattern(t)))
         .help("Allow a pattern that is refused by default"),
@@ -215,8 +215,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "check-tokens", "FILE", "")
         .help("Say what is wrong with a tokens file, and exit with 0 if nothing is"),
     flag(COMMAND, "usage", "", "").help(
-        "Print what each caller used of each model: this month, or in the YYYY-MM or since the \
-         YYYY-MM-DD.. that follows, from the ledger in --state-dir",
+        "Print from the ledger in --state-dir what each caller used of each model: this month, \
+         or in the YYYY-MM or from the YYYY-MM-DD.. that follows",
     ),
     flag(COMMAND, "prices", "FILE", "")
         .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),
@@ -235,7 +235,7 @@ pub(crate) const FLAGS: &[Flag] = &[
              prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; write \
              skills DIR NAME…, skill DIR, plugin DIR",
         ),
-    flag(COMMAND, "all", "", "").help("With --generate skills: every pattern"),
+    flag(COMMAND, "all", "", "").help("With --generate skills: write every pattern"),
     flag(COMMAND, "install", "CLIENT", "")
         .help("Add the server to a client's configuration file, after asking"),
     flag(COMMAND, "uninstall", "CLIENT", "").help("Remove the server from that file again, after asking"),
@@ -247,8 +247,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "name", "NAME", "")
         .help("With --install and --uninstall: the name of the server there, instead of fabric"),
     flag(COMMAND, "history", "", "").help(
-        "With --install and --state-dir: the first keeps runs for 30 days, without asking; with the \
-         second, runs are kept in memory if the folder cannot be used",
+        "With --install and --state-dir: --install keeps runs for 30 days, without asking; \
+         --state-dir keeps them in memory if the folder cannot be used",
     ),
     flag(COMMAND, "no-history", "", "").help("With --install: do not keep runs, without asking"),
     flag(COMMAND, "version", "", "").short(Some('V')).help("Print the version"),
@@ -266,7 +266,8 @@ pub(super) const HTTP: &str = "Network (http and sse)";
 /// Flags for what the program does instead of serving, and the flags that belong to these. They are not settings.
 pub(super) const COMMAND: &str = "Instead of serving";
 
-/// Parses a value, one of the choices if there are such, and sets its field. The error says what is wrong and what to give instead, without the flag's name.
+/// Parses a value, one of the choices if the flag has any, and sets its field. The error says what is wrong and what to
+/// give instead, without the flag's name.
 type Parse = fn(&mut Config, &str) -> Result<(), String>;
 
 row! {

@@ -47,8 +47,8 @@ pub(crate) enum Command {
     /// Ask the server on this machine that listens on this host and port whether it is up: `--healthcheck`. A mistake in
     /// them leads to exit code 1, because Docker reserves exit code 2 of a health check.
     Healthcheck(Result<Box<Config>, String>),
-    /// Print what was used, by the ledger in the state folder, which is set: `--usage`. Since when, a month or a day, and whether only in
-    /// that month; `None` for this month.
+    /// Print what the ledger in the state folder says was used: `--usage`. The text is a month or a first day; the flag
+    /// says whether only that month counts. `None` means this month.
     Usage(Box<Config>, Option<(String, bool)>, Option<Prices>),
     /// Say what is wrong with a tokens file: `--check-tokens`. It must not have the token of the environment, which is
     /// given here.

@@ -108,11 +108,12 @@ impl<'a> FlagsAndEnv<'a> {
                 long => partners.contains(&format!("--{long}")),
             };
             if !self.given.iter().any(is_partner) {
-                let usual = "leave it out, or add what it needs";
+                let usual = "leave it out, or add that";
                 let hint = listed(&MISTAKEN_FLAGS, flag.long).unwrap_or(usual);
                 return Err(format!(
-                    "--{} only works with {partners}; {hint}",
-                    flag.long
+                    "--{} only works with {}; {hint}",
+                    flag.long,
+                    partners.replace(" and ", " or ")
                 ));
             }
         }

@@ -219,8 +219,8 @@ pub(super) fn token(
     if is_placeholder(token.expose()) || token.expose().len() < SHORT_TOKEN {
         warnings.push(format!(
             "{name}: the token is a placeholder that nothing has replaced, or shorter than \
-             {SHORT_TOKEN} characters, so it can be guessed; put a better one there, for example \
-             from openssl rand -hex 32."
+             {SHORT_TOKEN} characters, so it can be guessed; put a better one there, \
+             such as `openssl rand -hex 32` prints."
         ));
     }
     Ok(Some(token))
@@ -247,8 +247,8 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     if !http.allow_unauthenticated {
         let why = format!(
             "{name} {why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or \
-             {AUTH_TOKEN}_FILE), or give --oauth-issuer; or --allow-unauthenticated, if something \
-             in front of it decides who may come in"
+             {AUTH_TOKEN}_FILE), or give --oauth-issuer; or --allow-unauthenticated, if a proxy in \
+             front decides who may come in"
         );
         return Err(named(&settings.name(long), why));
     }

@@ -440,7 +440,7 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
             told += &checked(program, launch, &entry)?;
             let how = match client.command(OS, program, launch) {
                 Ok(command) => format!("Its own command adds the server:\n\n  {command}\n\nOr add"),
-                Err(why) => format!("It {why}. Add"),
+                Err(why) => format!("{title} {why}. Add"),
             };
             let config = client.config(program, launch);
             let left = left_to_do(client, &entry).replace("in that file", "there");
@@ -648,8 +648,8 @@ fn agreed() -> Result<bool, String> {
         _ if agreed => "",
         true => "Nothing was changed.\n",
         false => {
-            "Nothing was changed: without a terminal nobody can be asked. --yes goes ahead without \
-             asking, but not over an entry that is not fabric-mcp's: for that, answer in a terminal.\n"
+            "Nothing was changed: without a terminal nobody can be asked. --yes answers yes, but \
+             never replaces or removes another program's entry: for that, use a terminal.\n"
         }
     };
     say(why).map(|()| agreed)

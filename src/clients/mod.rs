@@ -48,11 +48,11 @@ row! {
         /// What an entry calls the arguments, or `None` if they follow the program in one list; and what it calls the
         /// variables.
         members: (Option<Text>, Text) = (Some("args"), "env"),
-        /// `type` (or "") and the name of the URL in an entry for Streamable HTTP, and in one for HTTP+SSE. One if the client
-        /// does not speak the latter, none if it only starts programs.
+        /// `type` (or "") and the key of the URL in an entry: for Streamable HTTP, then for HTTP+SSE, which is left out if
+        /// the client does not speak it. Empty if the client only starts programs.
         pub(crate) urls: &'static [(Text, Text)] = &[("", "url"); 2],
-        /// A reference to the variable NAME, and the command that starts the client from a shell whose variables it then finds; ""
-        /// if [`McpClient::then`] says where it finds them.
+        /// How the client refers to the variable NAME, and the command that starts the client in a shell so that it finds the
+        /// variable; "" if [`McpClient::then`] says where it is set.
         reference: Option<(Text, Text)> = None,
         /// The commands that add a program, add a URL and remove the server, as far as there are such: words, and the holes
         /// that [`McpClient::command`] fills.
@@ -114,7 +114,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen to
         // cancel after 60 s, which costs more than one call too many.
         .waits(60, "30 min of silence, its desktop app 60 s")
-        .then("start claude (in the folder of .mcp.json, if that has the entry), approve the server if it asks, and see it with /mcp"),
+        .then("start claude (if .mcp.json has the entry, in its folder), approve the server if asked, and see it with /mcp"),
     client("vscode", "VS Code")
         .format(Format::Json("servers"))
         .file("SETTINGS/Code/User/mcp.json")
@@ -254,7 +254,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         ))
         .waits(60, "60 s")
         .urls(&[("", "url")])
-        .then("with fabric-mcp --transport http and the same flags running, save it, and switch it on among a chat's tools"),
+        .then("save it, and switch it on among a chat's tools (127.0.0.1 needs fabric-mcp --transport http running here)"),
     client("librechat", "LibreChat")
         .format(Format::Steps(
             include_str!("librechat.yaml"),
@@ -264,7 +264,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .reference(Some((OF_SHELL, "")))
         // Its default is 30 s; the entry made for it sets this.
         .waits(300, "5 min, timeout in its entry")
-        .then("with fabric-mcp --transport http and the same flags running, put its token, if it asks for one, into LibreChat's .env, restart LibreChat, and choose fabric among a chat's MCP servers"),
+        .then("put FABRIC_MCP_AUTH_TOKEN=TOKEN into LibreChat's .env, if you need a token, restart LibreChat, and choose fabric among its MCP servers (127.0.0.1 needs fabric-mcp --transport http running here)"),
 ];
 
 const fn client(name: Text, title: Text) -> McpClient {

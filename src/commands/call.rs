@@ -248,7 +248,7 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
                 _ => &format!("{first}={value}"),
             };
             format!(
-                "is neither JSON nor KEY=VALUE: did you mean {meant}? --list-tools shows all of them"
+                "is neither JSON nor KEY=VALUE: did you mean {meant}? --list-tools shows each KEY"
             )
         }
         None => format!("must be left out: {tool} takes no arguments"),
@@ -716,12 +716,12 @@ mod tests {
             r#"fabric_get_run since=2d => {"since":"2d"}"#,
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern input_text=Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
-            r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows all of them"#,
-            r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither JSON nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows all of them"#,
-            r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows all of them"#,
-            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows all of them"#,
-            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt? --list-tools shows all of them"#,
-            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean input_text=…, without spaces around the =? --list-tools shows all of them"#,
+            r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows each KEY"#,
+            r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither JSON nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows each KEY"#,
+            r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean input_text=…, without spaces around the =? --list-tools shows each KEY"#,
             "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",
             r#"fabric_run_pattern variables=x variables.a=1 => --call: variables.a is given twice; leave one out"#,
             "fabric_list_patterns query=x y => --call: query is given twice; leave one out",

@@ -34,7 +34,7 @@ const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back
 /// Fabric, if there is one, and `NAME` a pattern.
 const FIX_FIRST: &str = "Next: fix the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
-                    \x20 fabric-mcp FLAG--call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
+                    \x20 fabric-mcp FLAG--call fabric_run_pattern pattern_name=NAME < FILE\n\
                     Then fabric-mcp FLAG--install CLIENT adds it to your assistant or editor;\n\
                     fabric-mcp --generate client-config lists the clients.\n";
 const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
@@ -434,9 +434,9 @@ impl<'a> Report<'a> {
                 return self.line(false, "default model", &text);
             }
         };
-        let text =
-            format!("{name}; not tried, because only a run can do that, and it may cost money");
-        self.next.insert_str(0, "What is marked ?? was not tried. ");
+        let text = format!("{name}; not tried, as only a run can test it");
+        self.next
+            .insert_str(0, "What is marked ?? was not tried.\n");
         self.marked("??", "default model", &text);
     }
 
@@ -554,7 +554,7 @@ mod tests {
                  \n\
                  Everything works, but read the warnings above.\n\
                  Next: try a run, which this check leaves out because it may cost money:\n\
-                 \x20 fabric-mcp --fabric-url=http://f:1 --call fabric_run_pattern '{{\"pattern_name\":\"NAME\"}}' < FILE\n\
+                 \x20 fabric-mcp --fabric-url=http://f:1 --call fabric_run_pattern pattern_name=NAME < FILE\n\
                  Then fabric-mcp --fabric-url=http://f:1 --install CLIENT adds it to your assistant or editor;\n\
                  fabric-mcp --generate client-config lists the clients.\n",
                 env!("CARGO_PKG_VERSION")
@@ -565,8 +565,8 @@ mod tests {
     #[test]
     fn the_default_model_is_looked_up_but_not_tried() {
         let listed = ["GPT-x".to_owned()];
-        let own = "??  default model   Fabric's own; not tried, because only a run can do that, and it may cost money\n\nEverything works.\nWhat is marked ??";
-        let known = "??  default model   gpt-x; not tried, because only a run can do that, and it may cost money\n";
+        let own = "??  default model   Fabric's own; not tried, as only a run can test it\n\nEverything works.\nWhat is marked ??";
+        let known = "??  default model   gpt-x; not tried, as only a run can test it\n";
         for (model, said) in [
             ("", own),
             ("gpt-x", known),

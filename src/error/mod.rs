@@ -32,7 +32,7 @@ table! {
         /// Fabric's API key is missing or wrong: status 401 or 403
         ApiUnauthorized = ("fabric-api-unauthorized", Origin::Fabric);
         /// Fabric failed
-        /// Fabric failed with any other status of 500 or above
+        /// Fabric failed with a status of 500 or above, except 502 to 504
         FabricInternal = ("fabric-internal-error", Origin::Fabric);
         // 429 and other 4xx, a redirect, an `error` event, and a 200 or `complete` without a run.
         /// Fabric answered with an error
@@ -43,7 +43,7 @@ table! {
         Timeout = ("fabric-timeout", Origin::Fabric);
         // Also: silent for too long after content, or longer than a run may take.
         /// Fabric's answer was cut short
-        /// The output was cut short; what had arrived is kept in the result
+        /// The output was cut short; the result has what had arrived
         StreamInterrupted = ("fabric-stream-interrupted", Origin::Fabric);
         /// The answer is too large
         /// An answer of Fabric, or the result of a call, is larger than its limit
@@ -213,11 +213,11 @@ table! {
         /// The answer to {request} from {url} is compressed, although that was not asked for: a proxy may be answering there.
         /// Switch off the compression of that proxy, or set FABRIC_BASE_URL to the address of Fabric itself.
         Compressed = (Kind::ApiError, Failure, "");
-        /// {url} answers {request} with a redirect (HTTP {status}), which is not followed, because the key would go with it.
+        /// {url} answers {request} with a redirect (HTTP {status}), which is not followed, because it would get the key.
         /// Set FABRIC_BASE_URL to the address that the redirect leads to; `curl -sI URL` shows it.
         Redirect = (Kind::ApiError, Failure, "redirect");
         /// Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.
-        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; for a client, in the env of its entry: it may not see your shell's variables.
+        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; for a client, put it into the entry's env: clients may not see your shell.
         KeyMissing = (Kind::ApiUnauthorized, Failure, "key-missing");
         /// Fabric at {url} refuses the key in FABRIC_API_KEY (HTTP {status}).
         /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may have changed.
@@ -226,7 +226,7 @@ table! {
         /// Put the key itself there, in the client's env; or start the client from a shell where FABRIC_API_KEY is set.
         KeyPlaceholder = (Kind::ApiUnauthorized, Failure, "key-placeholder");
         /// Fabric at {url} does not know {request} (HTTP 404).
-        /// Check the name, and the port and path in FABRIC_BASE_URL: another program may own that port, and only a proxy needs a path.
+        /// Check the name and FABRIC_BASE_URL: another program may have that port, and a path is only for a Fabric behind a proxy.
         NotFound = (Kind::ApiError, Failure, "not-found");
         /// {url} does not accept a body as large as that of {request} (HTTP {status}): a proxy in front of Fabric may limit it.
         /// Raise the limit of that proxy (client_max_body_size in nginx), or send less.
@@ -264,7 +264,7 @@ table! {
         /// Set one up on Fabric's host with `fabric --setup`, then restart `fabric --serve`.
         NoModels = (Kind::ApiError, Warning, "no-models");
         /// Fabric cannot list its models (HTTP 500).
-        /// If no vendor is set up, do that on Fabric's host with `fabric --setup`, then restart it; otherwise its own log says why.
+        /// If no vendor is set up, run `fabric --setup` on Fabric's host, then restart `fabric --serve`; otherwise Fabric's own log says why.
         NoVendor = (Kind::ApiError, Failure, "no-vendor");
         /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
         /// Until then, name one of fabric_list_models as model_name.
@@ -329,7 +329,7 @@ impl fmt::Display for Cause {
 /// What is said of a Fabric that somebody else has started, and what of one that this server starts.
 const OF_OTHERS: [(&str, &str); 5] = [
     (", then restart `fabric --serve`", ""),
-    (", then restart it; otherwise its own log says why", ""),
+    ("; otherwise Fabric's own log says why", ""),
     (" on Fabric's host", ""),
     ("Fabric, and of any proxy in front of it", "fabric-mcp"),
     ("`fabric --serve`", "fabric-mcp"),

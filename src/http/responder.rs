@@ -5,9 +5,9 @@
 //!   undecided ─┬─ a body of known size ──────────────────────────────────────▶ over
 //!              └─ an event, or 15 s of silence ─▶ streaming ─▶ its end, a cut ─▶ over
 //! ```
-//! Heads are written here: tiny_http would write them with a date that panics before 1970, without `Connection`, and with a
-//! length where there is no body to count. In scope: what the client accepts, the framing of bodies, events and chunks, keep-alives, detecting a disconnect. Not in
-//! scope: the content of events.
+//! Heads are written here, because tiny_http's date panics before 1970, it writes no `Connection`, and it writes a length
+//! even for a stream. In scope: what the client accepts, the framing of bodies, events and chunks, keep-alives,
+//! detecting a disconnect. Not in scope: the content of events.
 
 use std::io::{self, BufRead, ErrorKind, Write};
 use std::net::Shutdown;

@@ -53,10 +53,10 @@ pub(super) struct Asked {
     pub(super) input: u64,
 }
 
-/// Tokens read and written, as they were counted or, as an error, as far as they are known.
+/// Tokens read and written: `Ok` if Fabric counted them, `Err` with what is known if it did not.
 pub(super) type Spent = Result<[u64; 2], [u64; 2]>;
 
-/// What is not in the files yet, and what is known of them.
+/// The lines that are not in the files yet, and what is known of the files.
 #[derive(Default)]
 pub(super) struct LedgerState {
     /// Lines that are not written yet, the oldest first.
@@ -112,7 +112,7 @@ impl Folder {
         state.waiting.iter().take(MAX_OPEN).any(|one| one == line)
     }
 
-    /// Writes a line of a run whose process has died, unless it is there, in its month or in one of `times`.
+    /// Writes the line of a step whose process has died, unless the ledger of its month, or of one of `times`, has it.
     ///
     /// # Errors
     /// The line was not written, and should be tried again.
@@ -147,8 +147,8 @@ impl Folder {
         self.log_waiting(MAX_WAITING)
     }
 
-    /// Logs the lines that wait behind the first so many, which then are nowhere else. At the end of the process, all,
-    /// although whoever finds the last runs writes theirs. Says how many still wait.
+    /// Keeps the first so many of the lines that wait, and logs the others, which are nowhere else from then on. At the
+    /// end of the process these are all, although whoever finds the last runs writes theirs. Returns how many still wait.
     pub(super) fn log_waiting(&self, first: usize) -> usize {
         let (_alone, mut state) = (lock(&self.is_held), lock(&self.ledger));
         let first = first.min(state.waiting.len());

@@ -255,7 +255,7 @@ impl LiveRun {
             if piece.is_empty() {
                 return Ok(());
             }
-            // Over what a write that failed may have left: there may be no room for it again.
+            // Overwrites what a failed write may have left, since there may be no room for more.
             file.seek(SeekFrom::Start(files.written as u64))?;
             file.write_all(piece.as_bytes())?;
             files.written += piece.len();

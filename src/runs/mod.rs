@@ -21,7 +21,7 @@
 //! A worker that panics ends its run on the same path, as a failure; one that is dropped leaves it interrupted.
 //!
 //! - The age of what a process made or loaded is counted by the steady clock, so a jump of the time of day removes
-//!   nothing. Only for what was in the folder before does the time of day tell its age.
+//!   nothing. The time of day tells only the age of runs that were in the folder before.
 //! - What is kept is charged, as it grows, to the account of the caller who began the run. If that account is used up,
 //!   its oldest finished run is removed; a run of another account never is. A run that is working is not removed, and
 //!   neither is one that is promised (announced as a task) before its time-to-live is over.

@@ -18,7 +18,7 @@ const PAIR_WEIGHT: f32 = 0.2;
 
 /// Most words after "not for" that are not meant.
 const MOST_UNWANTED: usize = 6;
-/// Words that negate where a part of a sentence begins, or before these.
+/// Words that negate at the beginning of a part of a sentence, or before [`NOT_FOR`].
 const NOT: &str = "not no don't don’t dont isn't isn’t isnt nicht kein keine ne pas nao nie non не";
 /// Words that begin what is meant after what is not.
 const INSTEAD: &str = "but just only please nur sondern seulement mais solo tylko ale только а";

@@ -82,7 +82,8 @@ fn body(run: &Run, backend: &Backend, account: &Account, revision: Revision) -> 
     result.end_body()
 }
 
-/// `notifications/tasks` of 2026-07-28 to a subscription with these params; `None` if it is too long to queue for a reader: clients fetch it.
+/// `notifications/tasks` of 2026-07-28 to a subscription with these params. `None` if it is too long to be queued: then
+/// the client fetches the task.
 pub(super) fn changed(
     run: &Run,
     backend: &Backend,

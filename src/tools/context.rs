@@ -173,7 +173,7 @@ pub(crate) fn reserve_slots(
     both.map_err(|QuotaExceeded| busy(account, what))
 }
 
-/// The most that one caller may have, if the caller has that.
+/// The most that a caller may hold of this, if the caller holds that much.
 fn reached(account: &Account, what: Resource) -> Option<usize> {
     let most = account.most(what);
     (account.held(what) >= most).then_some(most)

@@ -158,7 +158,7 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
 fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
     match (all, &context.backend.settings.memory_only) {
         (Some((number, oldest)), _) => format!(
-            "Of the {} kept since {}, none fits. Without query and since, all are listed.",
+            "Of the {} kept since {}, none fits. Without query and since, the latest 50 are listed.",
             counted(number, "run"),
             time::timestamp(oldest)
         ),

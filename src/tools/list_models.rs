@@ -37,7 +37,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         vendors.retain(|_, models| !models.is_empty());
         // An empty list looks as if there were no models.
         let is_missed = vendors.is_empty() && !words.is_empty();
-        let why = "No name of a model or vendor has the query in it. Leave it out for all models.";
+        let why = "No model or vendor has the query in its name. Leave query out for all models.";
         Ok(Outcome::rows(vendors.values().map(Vec::len).sum())
             .charged(context.account())
             .member("models_by_vendor", vendors)

@@ -9,8 +9,8 @@
 //!                        └─ modern cancellation ─▶ closes that response
 //! ```
 //! In scope: the session, ids that wait, cancelling, the end. Not in scope: what messages mean, beyond their era. A message
-//! is sent once: a run costs money. A batch is one request; its answers are passed on as they come, by this program's
-//! server in one array.
+//! is sent once: a run costs money. A batch is one request. Its answers are passed on as they come; our own server
+//! sends them as one array.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex, Weak};
@@ -114,8 +114,8 @@ pub(crate) struct Relay {
     /// Opens a connection for each message: an idle one may be closing, and a request that is lost in it must not be
     /// sent again.
     agent: Agent,
-    /// The headers of every message in the session; without one, none. Before it are those in which calls go on that
-    /// began before it.
+    /// For each session, the headers that its messages carry; empty before the first session. The last session is the
+    /// current one. Calls that began in an earlier session go on there.
     sessions: Mutex<Vec<Headers>>,
     /// Hands out places and [`MAX_HELD`].
     accounts: Accounts,
@@ -125,7 +125,7 @@ pub(crate) struct Relay {
 
 /// A line that needs an answer.
 struct RelayedRequest {
-    /// What it takes one of while it lasts.
+    /// The resource of which it holds one until it is over.
     needs: Resource,
     /// The id of each part that needs one, which is cancelled as well once it has one.
     calls: Vec<(Id, Cancel)>,

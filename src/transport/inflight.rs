@@ -36,7 +36,8 @@ impl Cancel {
 pub(crate) struct Inflight(Mutex<HashMap<Id, (Cancel, Option<Registration>)>>);
 
 impl Inflight {
-    /// Registers a request. If its id is in use, which was refused unless both came at the same moment, it stays the other's.
+    /// Registers a request. If another request has its id, which only happens if both came at the same moment, the id
+    /// stays the other's.
     pub(crate) fn begin(&self, id: &Id) -> Cancel {
         let cancel = Cancel::default();
         let mut all = lock(&self.0);

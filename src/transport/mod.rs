@@ -1,4 +1,4 @@
-//! Bytes in and out: stdio, Streamable HTTP, HTTP+SSE, and from stdio to such a server. Transports only carry.
+//! Bytes in and out: stdio, Streamable HTTP, HTTP+SSE, and `--connect`, from stdio to a server over HTTP.
 
 pub(crate) mod connect;
 pub(crate) mod http;

@@ -325,7 +325,7 @@ fn nobody_to_ask_means_no() {
         finished
             .expect_code(1)
             .expect_stdout(
-                "not over an entry that is not fabric-mcp's: for that, answer in a terminal",
+                "never replaces or removes another program's entry: for that, use a terminal",
             )
             .expect_stdout("--name NAME")
             .expect_stdout("- \"fabric\"")

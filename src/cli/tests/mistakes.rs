@@ -22,13 +22,13 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 -install cursor => -i is not a flag; did you mean --install?
 -khunter2 => -k is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
 --setup => --setup is not a flag; did you mean fabric --setup, which is Fabric's?
---history => --history only works with --install and --state-dir; to see what was run, give --call fabric_get_run
+--history => --history only works with --install or --state-dir; to see what was run, give --call fabric_get_run
 --install cursor --name a.b => --name: "a.b" is not a name; give one of at most 64 letters, digits, - and _
 --port => --port needs a value: --port PORT
 --host --demo => --host needs a value: --host ADDRESS
 --transport => --transport needs a value: give stdio, http or sse
 --demo=yes => unexpected argument for option '--demo': "yes"; leave the value out
---json => --json only works with --check, --call, --list-tools and --usage; leave it out, or add what it needs
+--json => --json only works with --check, --call, --list-tools or --usage; leave it out, or add that
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --auth-token=hunter2 => --auth-token is refused, because every user of this machine can read a command line;
@@ -52,7 +52,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
 --state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
---prices x => --prices only works with --usage; leave it out, or add what it needs
+--prices x => --prices only works with --usage; leave it out, or add that
 --state-dir x --usage --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
 --state-dir x --usage --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
@@ -91,9 +91,9 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; give one of them
---yes => --yes only works with --install and --uninstall; leave it out, or add what it needs
---generate skill x --all => --all only works with --generate skills; leave it out, or add what it needs
---url http://x/mcp => --url only works with --install, --generate client-config and --generate client-command;
+--yes => --yes only works with --install or --uninstall; leave it out, or add that
+--generate skill x --all => --all only works with --generate skills; leave it out, or add that
+--url http://x/mcp => --url only works with --install, --generate client-config or --generate client-command;
     for the address of Fabric, give --fabric-url URL
 --install zed --url https://x => --url: the URL has no path;
     add that of the endpoint, as in https://x/mcp

@@ -301,7 +301,7 @@ fn where_other_machines_come_in_a_token_is_needed() {
                 format!(
                     "{name}: {host} {what}; give --tokens-file, set FABRIC_MCP_AUTH_TOKEN (or \
                      FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or \
-                     --allow-unauthenticated, if something in front of it decides who may come in"
+                     --allow-unauthenticated, if a proxy in front decides who may come in"
                 )
             };
             let flags = format!("--transport http {flag} {host}");
@@ -335,8 +335,8 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
     let short = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcde")]);
     let wanted = [
         "FABRIC_MCP_AUTH_TOKEN: the token is a placeholder that nothing has replaced, or shorter \
-         than 16 characters, so it can be guessed; put a better one there, for example from \
-         openssl rand -hex 32.",
+         than 16 characters, so it can be guessed; put a better one there, such as \
+         `openssl rand -hex 32` prints.",
     ];
     assert_eq!(short.warnings, wanted);
     assert_eq!(short.http.token.unwrap().expose(), "0123456789abcde");

@@ -114,10 +114,10 @@ enum Thing {
     File,
 }
 
-/// What requests are known by, and how few words of no list such a request must have: fewer than this if it is about a
-/// kind, an attachment, a source, a site, a link, a file. It is known by a word of a list ("inside": right before the
-/// thing), by a question, by two other words at most before the thing, or by none but labels such as "Link:"
-/// or one that joins two.
+/// How a request about a thing is recognised: it has a word of each list in a row (after `|`, of one of them), and fewer
+/// words of no list than the row says for a kind, an attachment, a source, a site, a link, a file. Not lists are "?", a
+/// question; "inside", a word right before the thing; "short", at most two words before the thing; "alone", none but
+/// labels such as "Link:"; and "joined", one that joins two.
 const REQUESTS: [([usize; 6], &str); 12] = [
     ([1, 2, 1, 2, 3, 3], "verbs"),
     ([1, 1, 1, 0, 2, 3], "asks"),
@@ -147,13 +147,13 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let what = match (kind, meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
         _ if RunId::parse(text).is_some() => "is the id of a run: give input_from {\"run_id\": id}",
-        _ if is_hole(text) => "only stands where a text should be: give the text itself",
+        _ if is_hole(text) => "is a placeholder for a text: give the text itself",
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
             "only names a file or its path, and files are not opened: give the text itself, or \
              input_from {\"youtube\": link}"
         }
         (None, Some(_)) if !search => {
-            "only names something else, such as a link or a video, which is not opened: for a \
+            "only points to something that is not opened, such as a link or a video: for a \
              YouTube video give input_from {\"youtube\": link}, for anything else the text itself"
         }
         _ => return Ok(()),

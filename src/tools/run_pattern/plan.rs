@@ -209,7 +209,7 @@ fn patterns(
         if lacks_input && i == 0 && (needed.is_empty() || checked.is_err() || is_elsewhere) {
             checked = Err(checked.map_or_else(|lacks| lacks.and(no_input()), |()| no_input()));
         }
-        // Finding again with its input when the step is run.
+        // Checked again, with the real input, when the step is run.
         if checked.is_ok() && !step.variables.is_empty() {
             let input = if i == 0 { input } else { "" };
             checked = template::check(&read, &step.variables, input)
