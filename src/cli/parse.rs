@@ -292,7 +292,10 @@ pub(crate) fn unexpected_word(word: &str) -> String {
 
 /// Words that other programs understand, such as Fabric itself, and what does the same here.
 const FOREIGN_WORDS: [(&str, &str); 11] = [
-    ("setup updatepatterns", "fabric --setup, which is Fabric's"),
+    (
+        "setup updatepatterns",
+        "fabric --setup or fabric --updatepatterns",
+    ),
     ("baseurl url", "--fabric-url URL"),
     ("tokens", "--tokens-file FILE"),
     ("stdio", "--transport stdio"),

@@ -52,7 +52,7 @@ const FORM: f32 = 0.3;
 
 /// How people ask for an explanation of what something does: how that begins, and how it ends.
 const DOES: &str = "what does > do|was macht >|was tut >|wozu dient >|il fait quoi >|que fait >|a quoi sert >|que hace es>|que hace el >|que hace la >|\
-    para que >|o que > faz|que faz >|cosa fa >|che fa >|a cosa serve >|co robi >|do czego >|что делает >|что > делает";
+    para que sirve >|para que serve >|o que > faz|que faz >|cosa fa >|che fa >|a cosa serve >|co robi >|do czego >|что делает >|что > делает";
 
 /// What a query asks for.
 pub(super) struct ParsedQuery {
@@ -164,10 +164,7 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
     let query = prefix(query, LONGEST).to_owned();
     let pairs = REWRITTEN.split('|').filter_map(|pair| pair.split_once('>'));
-    let pairs = pairs.filter(|_| !query.is_ascii());
-    let query = pairs.fold(query.clone(), |query, (given, other)| {
-        query.replace(given, other)
-    });
+    let query = pairs.fold(query, |query, (given, other)| query.replace(given, other));
     let words = query.split_inclusive(is_end);
     let words = words.map(str::trim).filter(|word| !word.is_empty());
     let plain = |word: &str| plain_letters(word.trim_matches(|c: char| !c.is_alphanumeric()));
@@ -181,15 +178,14 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
     let first = said.iter().take(4).position(|(word, _)| ends(word));
     // "No tests, write some" is about tests, "no tests, just types" is not.
     let begins = |end| is_in(end + 1, INSTEAD) || is_in(0, "don't don’t dont");
-    let (mut needs, mut excluded, mut unwanted) = (vec![String::new()], String::new(), 0);
+    let (mut needs, mut excluded, mut unwanted) = (vec![String::new()], String::new(), 0_usize);
     let mut begins = first.is_some_and(begins);
     for (at, (word, plain)) in said.iter().enumerate() {
         let after = at + 1 + usize::from(is_in(at + 1, "meant be intended made"));
-        let begins_here = begins || word.starts_with('(');
-        let negates = is_in(at, NOT) && (begins_here || is_in(after, NOT_FOR));
+        let negates = is_in(at, NOT) && (begins || word.starts_with('(') || is_in(after, NOT_FOR));
         let refuses = is_in(at, "don't don’t dont") && is_in(at + 1, "want need");
         let excludes = is_in(at, WITHOUT)
-            || refuses && !is_in(at + 2, "to you him her it this")
+            || refuses && !(at + 2..at + 5).any(|at| is_in(at, "to you him her it this"))
             || is_in(at, "nothing") && is_in(at + 1, "about")
             || NOT_UNSPACED.split(' ').any(|not| word.contains(not));
         if negates || excludes || is_in(at, INSTEAD_OF[0]) && is_in(at + 1, INSTEAD_OF[1]) {
@@ -210,7 +206,7 @@ pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String
         unwanted = if is_over {
             0
         } else {
-            unwanted - unwanted.min(1)
+            unwanted.saturating_sub(1)
         };
         if ends || is_in(at + 1, AND) {
             needs.push(String::new());
@@ -353,6 +349,7 @@ mod tests {
             ("fix code and tweet it", "fix code | and tweet it"),
             ("cards (not Anki)", "cards"),
             ("I don't want songs", "I"),
+            ("don't want my text to bore", "don't want my text to bore"),
             ("Karten statt einer Liste", "Karten"),
             ("un quiz au lieu d'un résumé", "un quiz au"),
             ("yorum, resumo sem citações", "yorum, | resumo"),

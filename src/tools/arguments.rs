@@ -74,7 +74,7 @@ const MEANT: &str = "pattern_name < name pattern patterns; model_name < model; s
     variables {\"lang_code\": …} < lang_code; variables < vars; then < chain steps next";
 
 /// An empty value of this argument would make a free call a paid one.
-const FREE: &str = "dry_run";
+pub(super) const FREE: &str = "dry_run";
 
 impl<'a> Arguments<'a> {
     /// What `read` makes of the `arguments` of a call of `tool`, or of the members of an object in them, whose names begin
@@ -300,10 +300,10 @@ impl<'a> Arguments<'a> {
         (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
     ) -> Option<f64> {
+        let is_whole = json_type == "integer";
         // JavaScript knows one kind of number: 5.0 is 5.
-        let is_allowed = |number: &f64| {
-            (least..=most).contains(number) && (json_type == "number" || number.fract() == 0.0)
-        };
+        let is_allowed =
+            |number: &f64| (least..=most).contains(number) && (!is_whole || number.fract() == 0.0);
         let read = |path: &str, node: &Node<'_>| {
             let allowed = format!("{kind} from {least} to {most}");
             let node = unquoted(node);
@@ -311,12 +311,8 @@ impl<'a> Arguments<'a> {
                 return Err(wrong_type(path, &allowed, &node));
             };
             // Too many seconds, characters or rows are all of them.
-            let most = if json_type == "integer" {
-                most
-            } else {
-                f64::MAX
-            };
-            let found = number.as_f64().map(|number| number.min(most));
+            let capped = |number: f64| if is_whole { number.min(most) } else { number };
+            let found = number.as_f64().map(capped);
             let refusal = || refused(format!("`{path}` is {number}: it must be {allowed}."));
             found.filter(is_allowed).ok_or_else(refusal)
         };

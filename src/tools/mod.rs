@@ -23,6 +23,8 @@ mod prompt;
 mod run_pattern;
 mod run_result;
 
+use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,10 +37,10 @@ use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
 use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
 use crate::search::known;
-use crate::text::wrapped;
+use crate::text::{closest, wrapped};
 use crate::{logging, metrics};
 
-use arguments::{Arguments, Given, unquoted};
+use arguments::{Arguments, FREE, Given, unquoted};
 pub(crate) use context::{
     Backend, CallHead, Context, ContextState, LOOK_UP, MethodWork, Peer, RELATED_TASK,
     reserve_slots,
@@ -168,15 +170,15 @@ impl Tool {
     /// `invalid-request`, naming the arguments, what was wrong with them and what is allowed.
     pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Result<Prepared, Error> {
         let read = |all: &mut Arguments<'_>| (self.declare)(all, policy);
-        // Some models put all of them into an object of their own.
+        // Some models put all of them into an object of their own. A misspelled `dry_run` is none: it would be paid for.
+        let known = LazyCell::new(|| self.argument_names(policy));
+        let is_known = |(name, _): &(Cow<'_, str>, Node<'_>)| known.contains(&&**name);
         let own = match given {
-            [(name, node)] if !self.argument_names(policy).contains(&&**name) => {
-                Some(unquoted(node))
-            }
+            [one] if !is_known(one) && closest(&one.0, [FREE]).is_empty() => Some(unquoted(&one.1)),
             _ => None,
         };
         let given = match own.as_deref() {
-            Some(Node::Object(members)) => members,
+            Some(Node::Object(members)) if members.iter().any(is_known) => members,
             _ => given,
         };
         Arguments::read(self.name, String::new(), given, read)

@@ -44,9 +44,8 @@ impl InputSource {
 
     /// The member that a bare string is: the id of a run or an address.
     pub(super) fn member(text: &str) -> &'static str {
-        let text = text.trim_start().to_lowercase();
-        let mut runs = ["run_", "last", "latest"].iter();
-        let is_run = runs.any(|run| text.starts_with(run));
+        let text = text.trim().to_lowercase();
+        let is_run = text.starts_with("run_") || ["last", "latest"].contains(&&*text);
         if is_run { "run_id" } else { "youtube" }
     }
 

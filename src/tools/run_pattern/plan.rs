@@ -163,7 +163,7 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
                     return refused(format!("`{argument}`: {why}")).about(argument);
                 }
                 let end = if error.detail.ends_with('.') { "" } else { "." };
-                error.detail += &format!("{end} {why}");
+                error.detail += &format!("{end} `{argument}`: {why}");
             }
         }
     }

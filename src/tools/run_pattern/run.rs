@@ -313,7 +313,6 @@ mod tests {
             ("bad prompt: \"Müller, my card\" (400)", true),
             ("the model is broken, 4000-1234.", true),
             ("the model ", false),
-            ("", false),
         ] {
             assert_eq!(has_echo(error, &["", input]), is_echo, "{error}");
         }
