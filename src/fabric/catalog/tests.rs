@@ -198,3 +198,46 @@ fn after_a_change_is_reported_nothing_outdated_is_returned() {
     catalog.fabric.names(Duration::ZERO, &unobserved()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
 }
+
+#[test]
+fn who_asks_pays_for_each_pattern_while_it_is_read() {
+    #[derive(Default)]
+    struct Payer {
+        held: AtomicUsize,
+        paid: AtomicUsize,
+        has_no_room: bool,
+    }
+    impl CallObserver for Payer {
+        fn hold(&self, bytes: usize) -> Result<(), Error> {
+            self.paid.fetch_add(bytes, Ordering::Relaxed);
+            self.held.fetch_add(bytes, Ordering::Relaxed);
+            let is_pattern = bytes < 1000;
+            (!self.has_no_room || !is_pattern)
+                .then_some(())
+                .ok_or_else(no_room)
+        }
+        fn release(&self, bytes: usize) {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+    let names = Vec::from_iter((0..20).map(|n| format!("pattern_{n}_{}", "x".repeat(90))));
+    let names = Vec::from_iter(names.iter().map(String::as_str));
+    let (_fabric, _, catalog) = fabric(&names);
+    let lists = Arc::new(Payer::default());
+    catalog
+        .fabric
+        .names(Duration::ZERO, &(lists.clone() as Observer))
+        .unwrap();
+    catalog.strategies(&(lists.clone() as Observer)).unwrap();
+    let all = Arc::new(Payer::default());
+    catalog.snapshot(&(all.clone() as Observer)).unwrap();
+    let [paid, listed] = [&all, &lists].map(|payer| payer.paid.load(Ordering::Relaxed));
+    assert!(paid > listed + 20 * 200, "{paid} of {listed}");
+    assert_eq!(all.held.load(Ordering::Relaxed), listed, "it is given back");
+    catalog.snapshot.invalidate(|_| true);
+    let poor: Observer = Arc::new(Payer {
+        has_no_room: true,
+        ..Payer::default()
+    });
+    assert_eq!(kind(catalog.snapshot(&poor)), Some(Kind::ResponseTooLarge));
+}
