@@ -199,12 +199,8 @@ pub(crate) struct Strategy {
     /// One line about it.
     #[serde(default, deserialize_with = "or_empty")]
     pub(crate) description: String,
-    /// The text to put before a pattern. Listed only where it is there.
-    #[serde(
-        default,
-        deserialize_with = "or_empty",
-        skip_serializing_if = "String::is_empty"
-    )]
+    /// The text to put before a pattern.
+    #[serde(default, deserialize_with = "or_empty")]
     pub(crate) prompt: String,
 }
 

@@ -1,5 +1,7 @@
 //! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
 
+use serde::Serialize;
+
 use crate::fabric::{Cause, Error};
 
 use super::listed::strategy;
@@ -14,20 +16,32 @@ pub(super) const TOOL: Tool = Tool {
     declare,
 };
 
+/// A strategy as it is listed. It borrows: there is no room for its texts before they are charged for.
+#[derive(Serialize)]
+struct Row<'s> {
+    name: &'s str,
+    description: &'s str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    prompt: &'s str,
+}
+
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let name = arguments.name("strategy_name: Only one, with its prompt.");
     let is_one = name.is_some();
     Ok(Prepared::new(move |context| {
         let found = context.backend.catalog.strategies(&context.wait())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
-        let mut listed = match name {
-            Some(name) => vec![strategy(name.as_str(), (*found).as_deref())?.clone()],
-            None => found.iter().flatten().cloned().collect(),
+        let all = (*found).as_deref();
+        let listed = match name {
+            Some(name) => std::slice::from_ref(strategy(name.as_str(), all)?),
+            None => all.unwrap_or_default(),
         };
-        // Prompts are long.
-        for one in listed.iter_mut().filter(|_| !is_one) {
-            one.prompt.clear();
-        }
+        let listed = Vec::from_iter(listed.iter().map(|one| Row {
+            name: &one.name,
+            description: &one.description,
+            // Prompts are long.
+            prompt: if is_one { &one.prompt } else { "" },
+        }));
         Ok(Outcome::rows(listed.len())
             .charged(context.account())
             .member("strategies", listed)

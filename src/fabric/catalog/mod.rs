@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::cached::Cached;
 use super::observer::SLICE;
-use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy};
+use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy, no_room};
 use crate::config::MAX_FABRIC_BODY;
 use crate::logging;
 use crate::search::{Index, purpose};
@@ -206,7 +206,7 @@ impl Catalog {
     /// many fail because Fabric is gone, the refresh fails.
     fn read_patterns(&self, names: &Names, wait: &Observer) -> Result<Vec<Entry>, Error> {
         let next = AtomicUsize::new(0);
-        // Only this thread calls `wait`, which need not support several threads.
+        // Only this thread asks `wait` whether to go on, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
         let entries = std::thread::scope(|scope| {
             // A failure must be looked at before more is requested.
@@ -214,10 +214,12 @@ impl Catalog {
             for _ in 0..CATALOG_REQUESTS.min(names.len()) {
                 let (sender, stop, next) = (sender.clone(), Arc::clone(&stop), &next);
                 let helper = move || {
-                    let wait: Observer = stop;
-                    while wait.still_waiting().is_ok() {
+                    while !stop.load(Ordering::Relaxed) {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         let Some(name) = names.get(at) else { return };
+                        let held = AtomicUsize::new(0);
+                        let (stop, payer) = (Arc::clone(&stop), Arc::clone(wait));
+                        let wait: Observer = Arc::new(OfOne { stop, payer, held });
                         if sender.send((at, self.read_pattern(name, &wait))).is_err() {
                             return;
                         }
@@ -302,19 +304,38 @@ fn collect(
     Ok(entries)
 }
 
-/// Failures of Fabric as a whole, not of one request.
+/// Failures of Fabric as a whole, or for want of memory: not of one request.
 fn is_general(error: &Error) -> bool {
     matches!(
         error.kind,
         Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled
     ) || error.retry_after.is_some()
+        || *error == no_room()
 }
 
-/// A flag that stops a wait.
-impl CallObserver for AtomicBool {
+/// The wait for one of many patterns: a flag stops it, and the caller pays for the body while it is read.
+struct OfOne {
+    stop: Arc<AtomicBool>,
+    payer: Observer,
+    held: AtomicUsize,
+}
+
+impl CallObserver for OfOne {
     fn still_waiting(&self) -> Result<(), Error> {
-        let goes_on = (!self.load(Ordering::Relaxed)).then_some(());
+        let goes_on = (!self.stop.load(Ordering::Relaxed)).then_some(());
         goes_on.ok_or_else(Error::cancelled)
+    }
+
+    fn hold(&self, bytes: usize) -> Result<(), Error> {
+        self.payer.hold(bytes)?;
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for OfOne {
+    fn drop(&mut self) {
+        self.payer.release(*self.held.get_mut());
     }
 }
 

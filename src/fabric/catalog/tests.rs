@@ -198,3 +198,39 @@ fn after_a_change_is_reported_nothing_outdated_is_returned() {
     catalog.fabric.names(Duration::ZERO, &unobserved()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
 }
+
+/// An account with this much room, what it holds, and all that it was charged.
+struct Payer(usize, AtomicUsize, AtomicUsize);
+
+impl CallObserver for Payer {
+    fn hold(&self, bytes: usize) -> Result<(), Error> {
+        self.2.fetch_add(bytes, Ordering::SeqCst);
+        let held = self.1.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        (held <= self.0).then_some(()).ok_or_else(no_room)
+    }
+
+    fn release(&self, bytes: usize) {
+        self.1.fetch_sub(bytes, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn who_asks_pays_for_each_pattern_while_it_is_read() {
+    let names: Vec<String> = (0..50).map(|i| format!("p{i}")).collect();
+    let names = Vec::from_iter(names.iter().map(String::as_str));
+    let (_fabric, _, catalog) = fabric(&names);
+    let read = |room| {
+        let payer = Arc::new(Payer(room, AtomicUsize::new(0), AtomicUsize::new(0)));
+        catalog.snapshot.invalidate(|_| true);
+        let read = catalog.snapshot(&(payer.clone() as Observer));
+        let [held, charged] = [&payer.1, &payer.2].map(|all| all.load(Ordering::SeqCst));
+        (kind(read), held, charged)
+    };
+    let (failed, held, charged) = read(usize::MAX);
+    assert_eq!(failed, None);
+    assert!(
+        charged > held + 50 * 100,
+        "{charged}, and {held} at the end"
+    );
+    assert_eq!(read(held).0, Some(Kind::ResponseTooLarge));
+}

@@ -12,6 +12,8 @@ use crate::fabric::{Error, Kind, Observer};
 const PIECE: u64 = 64 << 10;
 /// The memory of one value parsed from a body, beside its text, in bytes.
 const VALUE: usize = 128;
+/// Most memory of a body with its values, in bytes: also of those that are charged to nobody.
+const MOST_PARSED: usize = 8 * MAX_FABRIC_BODY;
 
 /// A 200 response whose body is unread. Stays on the thread that sent the request.
 pub(in crate::fabric) struct FabricResponse<'c> {
@@ -36,12 +38,13 @@ impl FabricResponse<'_> {
         let limit = MAX_FABRIC_BODY as u64;
         // Allocate for what arrives, not for the announced length.
         let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
+        let mut all = 0;
         loop {
-            if self.length.unwrap_or(0).max(bytes.len() as u64) > limit {
+            if self.length.unwrap_or(0).max(bytes.len() as u64) > limit || all > MOST_PARSED {
                 let (request, limit) = (self.call.request, limit >> 20);
                 let detail = format!(
-                    "Fabric's answer to {request} is larger than the limit of {limit} MiB. Check \
-                     whether FABRIC_BASE_URL is the address of Fabric itself."
+                    "Fabric's answer to {request} is larger than the limit of {limit} MiB, or has too \
+                     many values. Check whether FABRIC_BASE_URL is the address of Fabric itself."
                 );
                 return Err(Error::new(Kind::ResponseTooLarge, detail));
             }
@@ -54,6 +57,7 @@ impl FabricResponse<'_> {
             let values = arrived.iter().filter(begins_value);
             let held = 2 * arrived.len() + VALUE * values.count();
             self.call.wait.hold(held)?;
+            all += held;
             if (read as u64) < most {
                 return Ok(bytes);
             }

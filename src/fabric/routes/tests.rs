@@ -267,6 +267,9 @@ fn limits_on_sizes_hold() {
     let client =
         Fixture::always("HTTP/1.1 200 OK\r\nContent-Length: 200000000000\r\n\r\n").client();
     assert_eq!(no_names(&client), Kind::ResponseTooLarge);
+    let values = json(&format!("[{}1]", "1,".repeat(1 << 20)));
+    let client = Fixture::always(values).client();
+    assert_eq!(no_names(&client), Kind::ResponseTooLarge);
     let headers = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000));
     let error = failed_run(&Fixture::cut_after(headers));
     assert_eq!(error.kind, Kind::ResponseTooLarge);
