@@ -135,7 +135,9 @@ fn is_exempt(host: &Host, exempt: &str) -> bool {
     let name = format!(".{host}");
     exempt.split([',', ' ']).any(|entry| {
         let known = Host::parse(entry.trim_start_matches(['*', '.']));
-        entry == "*" || known.is_ok_and(|known| name.ends_with(&format!(".{known}")))
+        let start = entry.strip_suffix('*');
+        start.is_some_and(|start| name[1..].starts_with(start))
+            || known.is_ok_and(|known| name.ends_with(&format!(".{known}")))
     })
 }
 
@@ -402,10 +404,10 @@ mod tests {
     #[test]
     fn no_proxy_has_hosts_and_domains() {
         let is_exempt = |host, exempt| is_exempt(&Host::parse(host).unwrap(), exempt);
-        for exempt in ["*", "a, H.Example ,b", "example", "*.example", ".example"] {
+        for exempt in ["*", "a, H.Example ,b", "example", "*.example", "h.*"] {
             assert!(is_exempt("h.example", exempt), "{exempt}");
         }
-        for other in ["", ",,*x, .h", "x.h.example", "ample"] {
+        for other in ["", ",,*x, .h", "x.h.example", "ample", "ex*"] {
             assert!(!is_exempt("h.example", other), "{other}");
         }
         assert!(is_exempt("[fd00::1]", "10.0.0.1,fd00:0::1"));

@@ -26,13 +26,13 @@ table! {
     /// people see, and what `--help errors` says of it.
     told Kind: (&'static str, Origin) {
         /// Fabric cannot be reached
-        /// Fabric cannot be reached: the connection, DNS or TLS failed, Fabric did not answer in time (runs excepted), or the status was 502, 503 or 504
+        /// Fabric cannot be reached: the connection, DNS or TLS failed, Fabric did not answer in time (runs excepted), or the status was 502 to 504 or 520 to 526
         ApiUnavailable = ("fabric-api-unavailable", Origin::Fabric);
         /// No valid API key for Fabric
         /// Fabric's API key is missing or wrong: status 401 or 403
         ApiUnauthorized = ("fabric-api-unauthorized", Origin::Fabric);
         /// Fabric failed
-        /// Fabric failed with a status of 500 or above, except 502 to 504
+        /// Fabric failed with any other status of 500 or above
         FabricInternal = ("fabric-internal-error", Origin::Fabric);
         // 429 and other 4xx, a redirect, an `error` event, and a 200 or `complete` without a run.
         /// Fabric answered with an error

@@ -57,7 +57,7 @@ impl Exchange<'_> {
         let has_body = framing != Framing::None;
         if self.head.expects_continue && has_body && connection.unread().is_empty() {
             let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
-            connection.slot().write(&[interim])?;
+            connection.slot.write(&[interim])?;
         }
         connection.deadline = Instant::now() + connection.limits().body_timeout;
         let mut body = Body {

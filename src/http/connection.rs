@@ -30,7 +30,7 @@ pub(super) fn serve(mut connection: Connection, handler: &Handler) {
             connection: &mut connection,
         };
         let panicked = catch_unwind(AssertUnwindSafe(|| handler(exchange))).is_err();
-        let slot = connection.slot();
+        let slot = &connection.slot;
         // Whoever still has the response cannot complete it any more.
         slot.end_response(None, Shutdown::Both);
         match slot.phase() {
@@ -49,7 +49,7 @@ pub(super) fn serve(mut connection: Connection, handler: &Handler) {
 
 /// Answers with a rejection in plain text, and closes.
 fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
-    let message = format!("{}: answered {status}: {text}", connection.slot().peer);
+    let message = format!("{}: answered {status}: {text}", connection.slot.peer);
     logging::debug(module_path!(), message);
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
     // The answer is in HTTP/1.1, whatever the request was, and says that the connection closes.
@@ -69,18 +69,18 @@ pub(crate) struct Exchange<'a> {
 impl<'a> Exchange<'a> {
     /// The peer's address: the client, or a proxy in front of this server.
     pub(crate) fn peer(&self) -> SocketAddr {
-        self.connection.slot().peer
+        self.connection.slot.peer
     }
 
     /// How many connections the server has.
     pub(crate) fn connections(&self) -> usize {
-        lock(&self.connection.slot().registry.slots).len()
+        lock(&self.connection.slot.registry.slots).len()
     }
 
     /// Protects the connection from eviction until its request is answered; for complete, admitted requests. `account` pays
     /// for one of [`Resource::Streams`](crate::account::Resource); false if it may not: then answer briefly.
     pub(crate) fn hold(&self, account: &Account) -> bool {
-        self.connection.slot().hold(account)
+        self.connection.slot.hold(account)
     }
 
     /// Answers with a body of known size: [`Responder::respond`].

@@ -259,11 +259,11 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
     if connection.unread().is_empty() {
         connection.free_buffer(FIRST_BUFFER);
         connection.deadline = Instant::now() + connection.limits().idle_timeout;
-        if connection.slot().registry.draining() || !matches!(connection.fill(), Ok(1..)) {
+        if connection.slot.registry.draining() || !matches!(connection.fill(), Ok(1..)) {
             return Ok(false);
         }
     }
-    let slot = connection.slot();
+    let slot = &connection.slot;
     if !slot.shift(ConnectionPhase::Idle, ConnectionPhase::Request) {
         return Ok(false);
     }

@@ -111,7 +111,7 @@ impl Responder {
             connection.consume(length as usize);
             connection.body = Framing::None;
         }
-        let slot = Arc::clone(connection.slot());
+        let slot = Arc::clone(&connection.slot);
         slot.shift(ConnectionPhase::Request, ConnectionPhase::Response);
         Responder {
             slot,

@@ -160,7 +160,7 @@ impl Acceptor {
     /// connections would make everybody wait: that thread gets no more processor time than each of the many threads
     /// that serve connections.
     fn start(self: &Arc<Acceptor>, connection: Connection) {
-        let (peer, stack_size) = (connection.slot().peer, self.registry.limits.stack_size);
+        let (peer, stack_size) = (connection.slot.peer, self.registry.limits.stack_size);
         let acceptor = Arc::clone(self);
         let serve = move || {
             let mut next = Some(connection);

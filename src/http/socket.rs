@@ -35,7 +35,7 @@ pub(super) struct Connection {
     /// The unread part of the request's body.
     pub(super) body: Framing,
     /// Its entry in the registry.
-    slot: Arc<Slot>,
+    pub(super) slot: Arc<Slot>,
 }
 
 impl Drop for Connection {
@@ -63,14 +63,9 @@ impl Connection {
         }
     }
 
-    /// The connection's entry in the registry.
-    pub(super) fn slot(&self) -> &Arc<Slot> {
-        &self.slot
-    }
-
     /// The server's limits.
     pub(super) fn limits(&self) -> &HttpLimits {
-        &self.slot().registry.limits
+        &self.slot.registry.limits
     }
 
     /// Bytes read and not yet consumed.
@@ -110,8 +105,8 @@ impl Connection {
     /// Lingering close, after a response to a request that was not read completely: on an immediate close, the kernel
     /// sends a reset, which may overtake the response.
     pub(super) fn linger(&mut self) {
-        let _ = self.slot().socket.shutdown(Shutdown::Write);
-        if self.slot().registry.draining() {
+        let _ = self.slot.socket.shutdown(Shutdown::Write);
+        if self.slot.registry.draining() {
             return;
         }
         self.deadline = Instant::now() + HTTP_LINGER_TIME;
@@ -133,7 +128,7 @@ impl Connection {
         let timeout =
             GRAIN * (left.as_millis() / GRAIN.as_millis() + 1).min(u32::MAX.into()) as u32;
         if self.read_timeout != Some(timeout) {
-            self.slot().socket.set_read_timeout(Some(timeout))?;
+            self.slot.socket.set_read_timeout(Some(timeout))?;
             self.read_timeout = Some(timeout);
         }
         Ok(())
@@ -145,7 +140,7 @@ impl Read for Connection {
         let count = self.unread().len().min(into.len());
         if count == 0 {
             self.set_timeout()?;
-            return read(&self.slot().socket, into);
+            return read(&self.slot.socket, into);
         }
         into[..count].copy_from_slice(&self.unread()[..count]);
         self.consume(count);

@@ -307,7 +307,10 @@ impl Runs {
         if let Some(entry) = entry {
             entry.age.ended.get_or_insert(now);
             if let Some((folder, _)) = folder.filter(|_| is_written) {
+                // Outputs of earlier steps may be large, and all runs wait for the lock.
+                let report = std::mem::take(&mut record.report);
                 entry.run = Run::Stored(folder.clone(), record.clone().bare());
+                record.report = report;
             }
         }
         live.closed(record);

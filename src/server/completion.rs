@@ -23,8 +23,10 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     let params = Params::new(request.params, usage);
     let (reference, argument) = (params.object("ref")?, params.object("argument")?);
     let (kind, uri) = (reference.text("type")?, reference.optional_text("uri")?);
-    let (argument, value) = (argument.text("name")?, argument.text("value")?.to_owned());
-    let name = reference.optional_text("name")?;
+    // Clients complete while somebody types, or pastes a whole input.
+    let value = argument.get("value").and_then(|value| value.text());
+    let value = String::from_iter(letters(value.ok_or_else(|| argument.refusal())?));
+    let (argument, name) = (argument.text("name")?, reference.optional_text("name")?);
     let prompt = name.map(|name| Name::parse("ref.name", name));
     let prompt = prompt.transpose()?;
     // Whether names of strategies or of patterns complete it; `None` if the argument takes any text.

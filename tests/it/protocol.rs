@@ -161,7 +161,7 @@ fn completion_offers_names_best_first() {
             (&patterns, "name", "zz", json!([])),
             (&of("strategy"), "name", "re", json!(["self-refine"])),
             (&ai, "strategy_name", "", json!(["cot", "self-refine"])),
-            (&ai, "input_text", "x", json!([])),
+            (&ai, "input_text", &"x".repeat(5000), json!([])),
         ] {
             let total = values.as_array().map_or(0, Vec::len);
             let found = json!({"values": values, "total": total, "hasMore": false});

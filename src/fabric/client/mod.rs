@@ -205,8 +205,8 @@ impl Client {
         }
     }
 
-    /// The body of the answer to a `GET`. Retried twice within the total limit, on connection errors and 502, 503 and 504
-    /// only.
+    /// The body of the answer to a `GET`. Retried twice within the total limit, on connection errors and the statuses of
+    /// [`Cause::BadGateway`] only.
     pub(super) fn get(&self, request: &FabricRequest, wait: &Observer) -> Result<Vec<u8>, Error> {
         let mut deadline = None;
         let mut delays = RETRY_DELAYS.iter();
@@ -415,10 +415,8 @@ impl<'c> Attempt<'c> {
     /// The error for an answer with this status; `later` says when to try again.
     fn answered(&self, cause: Cause, status: u16, later: &str) -> Error {
         let values = [("status", &*status.to_string()), ("later", later)];
-        let error = self
-            .request
-            .error(&self.client.settings.url, cause, &values);
-        error.after_status(status)
+        let (url, request) = (&self.client.settings.url, &self.request);
+        request.error(url, cause, &values).after_status(status)
     }
 
     /// Only bodies of a 200 are read.
