@@ -84,7 +84,7 @@ impl Language {
 
     /// The words known of another language in a run, each as the stems of the concepts that it may mean: one word, or in
     /// scripts without spaces all.
-    pub(crate) fn foreign(&self, run: &str) -> Vec<Vec<String>> {
+    pub(super) fn foreign(&self, run: &str) -> Vec<Vec<String>> {
         let stems = |concepts: &Vec<&str>| concepts.iter().map(|name| stem(name)).collect();
         let meaning = |word: &str| self.foreign.get(word).map(stems);
         if run.starts_with(is_unspaced) {

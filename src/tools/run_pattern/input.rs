@@ -81,7 +81,8 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 }
 
 /// How links begin.
-const SCHEMES: &str = "https:// http:// www. ftp:// sftp:// s3:// gs://";
+const SCHEMES: &str =
+    "https:// http:// www. ftp:// sftp:// s3:// gs:// magnet:? mailto: data:text/";
 
 /// Longest text that may be nothing but a request, in characters.
 const SHORT: usize = 200;
@@ -97,9 +98,11 @@ static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
 /// Words that are given for no text; words of what stands where one should be; and those that may stand beside these.
 const NONE: &str = "null none nil undefined n/a tbd";
 const STANDS: &str = "paste insert here placeholder content contents text input transcript article \
-    document email message code file texte texto testo tekst текст 文本 内容 テキスト 텍스트";
-const BESIDE: &str =
-    "the from of your my full whole some enter put provided user goes hier ici aqui";
+    document email message code file texte texto testo tekst текст 文本 内容 テキスト 텍스트 \
+    eingabe entrada entree invoer wejscie vstup ввод вход 输入 入力 입력 einfugen inserer insertar \
+    insira inserire invoegen wstaw vlozte вставьте";
+const BESIDE: &str = "the from of your my full whole some enter put provided user goes hier ici aqui \
+    le el o il qui tutaj sem сюда";
 
 /// What an input may contain besides words. The later in this list, the clearer it is that something is to be done with
 /// it: texts about software mention source files, and the addresses of whole sites, without asking for that.
@@ -112,25 +115,6 @@ enum Thing {
     Link,
     File,
 }
-
-/// How a request about a thing is recognised: it has a word of each list in a row (after `|`, of one of them), and fewer
-/// words of no list than the row says for a kind, an attachment, a source, a site, a link, a file. Not lists are "?", a
-/// question; "inside", a word right before the thing; "short", at most two words before the thing; "alone", none but
-/// labels such as "Link:"; and "joined", one that joins two.
-const REQUESTS: [([usize; 6], &str); 12] = [
-    ([1, 2, 1, 2, 3, 3], "verbs"),
-    ([1, 1, 1, 0, 2, 3], "asks"),
-    ([1, 1, 1, 1, 3, 3], "unspaced"),
-    ([1, 1, 1, 0, 0, 0], "calls"),
-    ([0, 0, 0, 0, 0, 3], "calls definite"),
-    ([0, 1, 0, 0, 0, 1], "begins"),
-    ([0, 0, 0, 0, 1, 1], "inside|?|kinds|joined"),
-    ([0, 0, 0, 0, 0, 2], "begins compares"),
-    ([0, 3, 0, 0, 0, 0], "? definite"),
-    ([0, 1, 0, 0, 0, 0], "short"),
-    ([0, 0, 1, 0, 0, 1], "short definite"),
-    ([0, 0, 1, 1, 1, 1], "alone"),
-];
 
 /// Refuses an `argument` that contains the bytes of a file, or that is about a link or a file and contains nothing
 /// else. A model that can `search` may open links.
@@ -203,16 +187,17 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
     found.map(|(what, _)| *what)
 }
 
-/// The only thing that a text is about, if it is the path of that, or a request: a row of [`REQUESTS`] fits it. The
-/// clearer a word asks for something, and the clearer the thing is, the more words of no list may be left besides.
+/// The only thing that a text is about, if it is the path of that, or hardly says anything else: it may have two words
+/// of no list if it has one of the `verbs`, one if it has another word that asks for something, and none otherwise. It
+/// takes a clearer request if the thing itself is less clear.
 fn meant(text: &str) -> Option<Thing> {
     let is_long = text.chars().nth(SHORT).is_some();
     // Links and paths may be long.
     if is_long && (!text.is_ascii() || text.contains(char::is_whitespace)) {
         return None;
     }
-    // "[title](link)" is two words, and the points of a list say nothing.
-    let text = &text.replace("](", " ").replace(['•', '*'], "-");
+    // "[title](link)" is two words.
+    let text = &text.replace("](", " ").replace("href=", " ");
     let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
     let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
     let is_file = endings.any(|(_, ending)| text.ends_with(ending));
@@ -220,7 +205,8 @@ fn meant(text: &str) -> Option<Thing> {
     let is_path = match text.as_bytes() {
         [b'\\', b'\\', ..] => true,
         [disk, b':', b'/' | b'\\', ..] => {
-            disk.is_ascii_alphabetic() && (is_file || text.matches(' ').count() < 3)
+            disk.is_ascii_alphabetic()
+                && (is_file || !text.contains('>') && text.matches(' ').count() < 3)
         }
         [b'/', ..] | [b'~' | b'.', b'/', ..] => is_file,
         _ => false,
@@ -247,8 +233,8 @@ fn meant(text: &str) -> Option<Thing> {
     if whole.is_some() {
         return whole;
     }
-    // Who asks for a way does it, and a name in quotes and parentheses is in code.
-    if is_long || is_code || plain.starts_with("how do i ") {
+    // A name in quotes and parentheses is in code.
+    if is_long || is_code {
         return None;
     }
     // "l'article" is two words, and what is in a script without blanks is a word.
@@ -256,16 +242,19 @@ fn meant(text: &str) -> Option<Thing> {
     let plain = Vec::from_iter(plain.chars());
     let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b) || *b == '.');
     let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
-    let (mut words, mut others, mut asking) = (Vec::new(), 0, Vec::new());
-    let (mut found, mut is_inside, mut is_order, mut is_led) = (None, false, false, false);
+    let (mut found, mut letters, mut asks, mut is_alone) = (None, 0, 0, true);
+    let mut is_led = false;
     let (mut last, mut before) = ("", Vec::new());
-    for word in parts.split_whitespace().filter(|word| *word != "-") {
+    // The points of a list say nothing.
+    let words = parts.split_whitespace();
+    for word in words.filter(|word| !["-", "*", "•"].contains(word)) {
         let lists = lists(word);
-        is_order |= lists.contains(&"verbs") && asking.iter().all(|list| *list == "calls");
+        let is = |list| lists.contains(&list);
         let thing = thing(word, &lists).filter(|thing| match thing {
             // "The video" means a certain one, which is not here; "a video" means any.
-            Thing::Kind if lists.contains(&"definite") => true,
-            Thing::Kind => before.contains(&"definite") || before.contains(&"verbs"),
+            Thing::Kind => {
+                is("definite") || before.contains(&"definite") || before.contains(&"verbs")
+            }
             // A source.
             Thing::Link => !word.starts_with('('),
             _ => true,
@@ -275,39 +264,25 @@ fn meant(text: &str) -> Option<Thing> {
         if is_given && thing < Some(Thing::Source) {
             return None;
         }
-        if thing >= found {
-            (found, is_inside) = (thing, before.contains(&"inside"));
-            let needs = is_inside && ["begins", "asks"].iter().all(|list| asking.contains(list));
-            // What follows such a request only says how.
-            let is_text = is_given && !word.ends_with(['.', ',']) || word.ends_with(':');
-            is_led |= thing >= Some(Thing::Link) && others == 0 && (needs || is_order) && !is_text;
-        }
-        if thing < Some(Thing::Attachment) || word.starts_with(is_unspaced) {
-            words.push(word);
-            // The name of a file says nothing.
-            others += usize::from(thing < Some(Thing::File)) * unknown(word, &lists);
-            asking.extend(&lists);
+        found = found.max(thing);
+        is_led |= thing >= Some(Thing::Link) && letters == 0 && asks > 1 && !is_given;
+        if matches!(thing, None | Some(Thing::Kind)) || word.starts_with(is_unspaced) {
+            is_alone &= word.ends_with(':') || is("joins") || is("definite");
+            // The name of a file says nothing; what follows a clear request mostly says how.
+            let said = usize::from(thing < Some(Thing::File)) * unknown(word, &lists);
+            letters += if is_led { said / 2 } else { said };
+            let is_asking = usize::from(is("asks") || is("unspaced"));
+            asks = asks.max(if is("verbs") { 2 } else { is_asking });
         }
         (last, before) = (word, lists);
     }
     let found = found?;
-    let asks = |what| match what {
-        "?" => parts.split(' ').any(|word| word.ends_with(['?', '？'])),
-        "inside" => is_inside,
-        "short" => words.len() < 3 && words.first().is_some_and(|word| parts.starts_with(word)),
-        "alone" => {
-            let is_aside = |word: &&str| word.ends_with(':') || lists(word).contains(&"joins");
-            words.iter().all(is_aside)
-        }
-        "joined" => words.len() == 1,
-        list => asking.contains(&list),
+    let needed = match found {
+        Thing::Kind => 2,
+        Thing::Attachment | Thing::Source | Thing::Site if !is_alone => 1,
+        _ => 0,
     };
-    let is_request = |(most, what): &([usize; 6], &'static str)| {
-        let is_any = |what: &'static str| what.split('|').any(asks);
-        others < most[found as usize] && what.split(' ').all(is_any)
-    };
-    let has_more = text.contains('\n') || text.contains(" - ");
-    (is_led && !has_more || REQUESTS.iter().any(is_request)).then_some(found)
+    (letters / WORD + needed <= asks).then_some(found)
 }
 
 /// Whether a text says nothing: it has only marks, or is "null" or the like.
@@ -319,14 +294,18 @@ pub(super) fn is_none(text: &str) -> bool {
     }
 }
 
-/// Whether a short text only stands where one should be: "{{input}}", "[paste text here]".
+/// Whether a short text only stands where one should be: "{{input}}", "[paste text here]", "Input:".
 fn is_hole(text: &str) -> bool {
-    let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_".contains(c);
+    let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_/".contains(c);
     let plain = plain_letters(prefix(text, SHORT));
     let mut words = plain.split(is_between).filter(|word| !word.is_empty());
-    let stands = |word| STANDS.split(' ').any(|one| one == word);
+    let stands = |word: &str| {
+        let mut all = STANDS.split(' ');
+        all.any(|one| one == word || one.starts_with(is_unspaced) && word.contains(one))
+    };
     let is_beside = |word| stands(word) || BESIDE.split(' ').any(|one| one == word);
-    text.len() < SHORT && words.clone().any(stands) && words.all(is_beside) && is_placeholder(text)
+    let is_empty = is_placeholder(&text.replace(' ', "_")) || text.ends_with([':', '：']);
+    text.len() < SHORT && words.clone().any(stands) && words.all(is_beside) && is_empty
 }
 
 /// What may stand around a word.
@@ -354,21 +333,20 @@ fn lists(word: &str) -> Vec<&'static str> {
     found.chain(verb).collect()
 }
 
-/// How many words of no list a word in some `lists` is. In scripts without blanks, four characters are such a word.
+/// As many letters of scripts without blanks as a word of others counts for.
+const WORD: usize = 4;
+
+/// How much a word in some `lists` says that is in none: a word, or letters of scripts without blanks.
 fn unknown(word: &str, lists: &[&str]) -> usize {
     if !word.starts_with(is_unspaced) {
-        return usize::from(lists.is_empty() && !is_foreign(word));
+        let bare = word.trim_matches(is_mark);
+        let is_known = bare.is_empty() || LANGUAGE.foreign_ignored.contains(bare);
+        return WORD * usize::from(!is_known && lists.is_empty());
     }
     let known = LISTS.iter().map(|(_, known)| known);
     let known = known.filter(|known| known.starts_with(is_unspaced));
     let rest = known.fold(word.to_owned(), |rest, known| rest.replace(known, ""));
-    rest.chars().filter(|c| is_unspaced(*c)).count() / 4
-}
-
-/// Whether a word is none, or one of another language. Reading the table takes milliseconds.
-fn is_foreign(word: &str) -> bool {
-    let word = word.trim_matches(is_mark);
-    word.is_empty() || LANGUAGE.foreign_ignored.contains(word) || !LANGUAGE.foreign(word).is_empty()
+    rest.chars().filter(|c| is_unspaced(*c)).count()
 }
 
 /// What a word that is in some lists names outside of the text.
@@ -383,7 +361,7 @@ fn thing(word: &str, lists: &[&str]) -> Option<Thing> {
     }
     let path = word.trim_start_matches(['~', '.']).strip_prefix('/');
     let (name, ending) = word.rsplit_once('.').unwrap_or_default();
-    let is_path = path.is_some_and(|path| path.starts_with(char::is_alphanumeric))
+    let is_path = path.is_some_and(|path| path.starts_with(char::is_alphabetic))
         || name.contains('/') && ending.ends_with(char::is_alphabetic)
         || word.starts_with("file://")
         || word.get(1..3) == Some(":\\");
@@ -411,7 +389,7 @@ mod tests {
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
                      https://x/y and https://z/y|请总结这个PDF|- https://x/y\n• https://z/y|翻译这个文件|\
                      फ़ाइल https://x/y का सारांश दें|Tóm tắt video này https://x/y|\
-                     Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|I need a summary from https://x/y, for bakers at noon";
+                     Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
         for link in links.split('|') {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -422,12 +400,11 @@ mod tests {
         let texts = "/etc/hosts| /tmp/x.txt\n|C:\\My Files\\x.txt|d:/x|\\\\server\\x|\
                      file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\
                      Input: /x/y|Zie bijlage|Sumarise \"C:\\x.pdf\" in 9 points|x(1).pdf|I've attached it, improve it|\
-                     Summarize the uploaded file|Translate this letter: x.docx|\
-                     Check my attached code for security issues|Cosa dice l'allegato|\
+                     Check my attached code for security issues|Cosa dice l'allegato|Where is x.pdf|enclosed|Přečti x.docx a shrň to|\
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|Sum up (\"x.pdf\")|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
-                     check this contract for me: x.pdf|the attached csv, which product sells best?|which is better: x.pdf or y.pdf|my notes.txt|\
+                     check this contract for me: x.pdf|which is better: x.pdf or y.pdf|my notes.txt|\
                      Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
@@ -454,16 +431,17 @@ mod tests {
         ] {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
-        let all = "|text|Exif and JFIF|RIFF: WEBP|a\nExif|httpsː//x|https:/x|See https://x|Explain: main.rs is slow|#!/bin/sh|\
+        let all = "|text|Exif and JFIF|RIFF: WEBP|a\nExif|httpsː//x|https:/x|Explain: main.rs is slow|#!/bin/sh|\
                    {\"url\": \"https://x\"}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
                    東京で地震 https://x|是/否.对|Das Video war lang|What is a PDF file?|video|\
-                   Explain what a PDF is|Write an essay about YouTube|Was ist ein Link?|Compare PDF and EPUB|\
-                   Translate 'read the document' into German|Improve this: I have attached the file.|\
+                   Was ist ein Link?|Compare PDF and EPUB|Translate 'read the document' into German|Improve this: I have attached the file.|\
                    Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
-                   How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Where is x.pdf|\
-                   How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|enclosed|\
+                   How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Extract the dates: x.pdf is due on 3 May, y.pdf on 9 May and z.md on 12 May|*/5 * * * * /usr/bin/backup|\
+                   How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|C:\\> dir|Diese Seite https://x/y ist kaputt|Cette page https://x/y est cassée|\
+                   Esta página https://x/y está rota|@bob pls review https://x/y - it changes the login|\
+                   Please see the attached agenda for tomorrow's meeting. Ana|打印机坏了,见 photo.jpg|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
                    (Message from Anna)|[Email sent to Bob]|{% block content %}|{{ user }}|your_code fails|`cat x.txt`";
