@@ -277,7 +277,7 @@ impl<'a> Arguments<'a> {
         number.unwrap_or(usual)
     }
 
-    /// A whole number within these bounds. A larger one counts as the largest.
+    /// A whole number within these bounds.
     pub(super) fn integer(
         &mut self,
         line: ArgumentLine,
@@ -288,7 +288,8 @@ impl<'a> Arguments<'a> {
         number.map(|number| number as usize)
     }
 
-    /// How long the caller wants to wait, at most `most` seconds. `line` is for `wait_seconds`.
+    /// How long the caller wants to wait, at most `most` seconds. A longer time counts as that. `line` is for
+    /// `wait_seconds`.
     pub(super) fn wait(&mut self, line: ArgumentLine, most: usize) -> Option<Duration> {
         let seconds = self.integer(line, (0, most));
         seconds.map(|seconds| Duration::from_secs(seconds as u64))
@@ -300,19 +301,19 @@ impl<'a> Arguments<'a> {
         (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
     ) -> Option<f64> {
-        let is_whole = json_type == "integer";
+        let is_wait = line.starts_with("wait_seconds");
         // JavaScript knows one kind of number: 5.0 is 5.
-        let is_allowed =
-            |number: &f64| (least..=most).contains(number) && (!is_whole || number.fract() == 0.0);
+        let is_allowed = |number: &f64| {
+            (least..=most).contains(number) && (json_type == "number" || number.fract() == 0.0)
+        };
         let read = |path: &str, node: &Node<'_>| {
             let allowed = format!("{kind} from {least} to {most}");
             let node = unquoted(node);
             let Node::Number(number) = &*node else {
                 return Err(wrong_type(path, &allowed, &node));
             };
-            // Too many seconds, characters or rows are all of them.
-            let capped = |number: f64| if is_whole { number.min(most) } else { number };
-            let found = number.as_f64().map(capped);
+            let most = if is_wait { most } else { f64::MAX };
+            let found = number.as_f64().map(|number| number.min(most));
             let refusal = || refused(format!("`{path}` is {number}: it must be {allowed}."));
             found.filter(is_allowed).ok_or_else(refusal)
         };
@@ -690,6 +691,6 @@ mod tests {
         let numbers = [0.0, 2.0, -0.001, 2.001].map(|n| read(json!({"n": n}), number).is_ok());
         assert_eq!(numbers, [true, true, false, false]);
         let whole = [5.0, 5.5, -1.0, 1e300, 10.0].map(|i| read(json!({"i": i}), integer).is_ok());
-        assert_eq!(whole, [true, false, false, true, true]);
+        assert_eq!(whole, [true, false, false, false, false]);
     }
 }
