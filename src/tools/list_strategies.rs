@@ -18,7 +18,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// A strategy as it is listed. It borrows: there is no room for its texts before they are charged for.
 #[derive(Serialize)]
-struct Row<'s> {
+struct StrategyRow<'s> {
     name: &'s str,
     description: &'s str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -36,7 +36,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
             Some(name) => std::slice::from_ref(strategy(name.as_str(), all)?),
             None => all.unwrap_or_default(),
         };
-        let listed = Vec::from_iter(listed.iter().map(|one| Row {
+        let listed = Vec::from_iter(listed.iter().map(|one| StrategyRow {
             name: &one.name,
             description: &one.description,
             // Prompts are long.
