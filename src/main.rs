@@ -150,8 +150,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             .and_then(|config| service::healthcheck(&config.host, config.port))
             .map(|()| true)
             .map_err(ExitReason::failed),
-        Command::CheckTokens(file, default) => {
-            Tokens::check(default, file).map_err(ExitReason::usage)
+        Command::CheckTokens(file, default, has_ledger) => {
+            Tokens::check(default, file, has_ledger).map_err(ExitReason::usage)
         }
         Command::Usage(config, period, prices) => {
             logging::start(config.log_level, config.log_json);

@@ -133,12 +133,16 @@ impl Tokens {
         }
     }
 
-    /// Reads the file as a server does that has a ledger.
+    /// Reads the file as a server does, with or without a ledger.
     ///
     /// # Errors
     /// The mistakes of the file, a line each.
-    pub(crate) fn check(default: Option<Secret>, file: PathBuf) -> Result<bool, String> {
-        let read = Tokens::open(default, Some(file), true, &Accounts::alone(1));
+    pub(crate) fn check(
+        default: Option<Secret>,
+        file: PathBuf,
+        has_ledger: bool,
+    ) -> Result<bool, String> {
+        let read = Tokens::open(default, Some(file), has_ledger, &Accounts::alone(1));
         let named = |why: String| why.replace(SETTING, "--check-tokens");
         read.map(|_| true).map_err(named)
     }
@@ -312,8 +316,10 @@ impl Allowance {
         let number = number.filter(|number| *number > 0 && !value.starts_with('+'));
         let few = number.and_then(|number| u32::try_from(number).ok());
         let is_day = value.len() == 10 && time::parse(value).is_some();
-        let is_whole =
-            |name: &str| !name.is_empty() && name.find('*').is_none_or(|at| at + 1 == name.len());
+        let is_whole = |name: &str| {
+            let ends = |at| at + 1 == name.len() && name.ends_with('*');
+            !name.is_empty() && name.find(['*', '"', '\'']).is_none_or(ends)
+        };
         match key {
             "models" if self.models.is_empty() && value.split(',').all(is_whole) => {
                 self.models = value.split(',').map(str::to_owned).collect();
@@ -373,7 +379,7 @@ const FORM: &str =
     "a line is NAME ROLE TOKEN [KEY=VALUE…], with spaces between; a comment begins with #";
 
 /// What a key looks like.
-const KEYS: &str = "a key is models=NAME,NAME… (with * only at the end of one), \
+const KEYS: &str = "a key is models=NAME,NAME… (without quotes, and with * only at the end), \
     runs-per-minute=NUMBER, tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day; each at most once";
 
 /// Why a budget is refused without a ledger.
@@ -459,16 +465,13 @@ fn line_of(line: &str) -> Result<Option<(&str, Allowance, Fingerprint)>, &'stati
             return Err("the line for * must have a - where other lines have a token");
         }
         Some(hash) => of_hex(hash).ok_or("sha256: is not followed by 64 hex digits")?,
-        None if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
-            return Err("the token has characters that are not visible ASCII");
+        None if token.len() > MAX_SECRET || !token.bytes().all(|b| b.is_ascii_graphic()) => {
+            return Err("the token has more than 4096 characters, or some beyond visible ASCII");
         }
         None if token.len() < MIN_TOKEN => {
             return Err(
                 "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one",
             );
-        }
-        None if token.len() > MAX_SECRET => {
-            return Err("the token is longer than 4096 characters");
         }
         None => fingerprint(token),
     };
@@ -558,8 +561,7 @@ mod tests {
         let name = "a name has 1 to 64 letters, digits, dots, hyphens, underscores and @";
         let role = "the role, the second word, is not run, read or metrics";
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
-        let ascii = "line 1: the token has characters that are not visible ASCII";
-        let large = "line 1: the token is longer than 4096 characters";
+        let odd = "line 1: the token has more than 4096 characters, or some beyond visible ASCII";
         let taken = "this token is on line 1 too; give each line its own";
         let (long, twice) = ("n".repeat(65), |next| format!("alice run {A}{next} {A}"));
         for (text, expected) in [
@@ -574,10 +576,10 @@ mod tests {
             (format!("alice {A} run"), format!("line 1: {role}")),
             (format!("{A} run alice"), format!("line 1: {short}")),
             (format!("alice run {}", &A[1..]), format!("line 1: {short}")),
-            (format!("alice run {A}é"), ascii.into()),
-            (format!("alice run {A}\u{a0}x"), ascii.into()),
-            (format!("alice run {A}\0"), ascii.into()),
-            (format!("alice run {}", "x".repeat(4097)), large.into()),
+            (format!("alice run {A}é"), odd.into()),
+            (format!("alice run {A}\u{a0}x"), odd.into()),
+            (format!("alice run {A}\0"), odd.into()),
+            (format!("alice run {}", "x".repeat(4097)), odd.into()),
             (twice("\r\n\r\nbob read"), format!("line 3: {taken}")),
             (twice("\nalice run"), format!("line 2: {taken}")),
             (
@@ -825,6 +827,7 @@ mod tests {
             (format!("a run {A} model=x"), KEYS),
             (format!("a run {A} models=a,,b"), KEYS),
             (format!("a run {A} models=a*b"), KEYS),
+            (format!("a run {A} models=\"a\""), KEYS),
             (format!("a run {A} models=x models=y"), KEYS),
             (format!("a run {A} runs-per-minute=0"), KEYS),
             (format!("a run {A} runs-per-minute=+5"), KEYS),
@@ -869,7 +872,7 @@ mod tests {
         let expected = "--tokens-file (FABRIC_MCP_TOKENS_FILE): no such file: \"/no/such\"; give \
             one with the lines that fabric-mcp --generate token NAME ROLE prints";
         assert_eq!(missing, expected);
-        let checked = Tokens::check(None, "/no/such".into()).unwrap_err();
+        let checked = Tokens::check(None, "/no/such".into(), false).unwrap_err();
         assert!(checked.starts_with("--check-tokens: no such file: \"/no/such\";"));
         assert!(open(None, None).unwrap().is_empty());
         let only = open(secret(), None).unwrap();

@@ -213,7 +213,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "call", "TOOL", "")
         .help("Call a tool; its arguments follow, as KEY=VALUE or JSON, and what is piped in is input_text"),
     flag(COMMAND, "check-tokens", "FILE", "")
-        .help("Say what is wrong with a tokens file, and exit with 0 if nothing is"),
+        .help("Say what is wrong with a tokens file for a server with the same --state-dir, and exit with 0 if nothing is"),
     flag(COMMAND, "usage", "", "").help(
         "Print from the ledger in --state-dir what each caller used of each model: this month, \
          or in the YYYY-MM or from the YYYY-MM-DD.. that follows",

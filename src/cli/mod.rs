@@ -51,8 +51,8 @@ pub(crate) enum Command {
     /// says whether only that month counts. `None` means this month.
     Usage(Box<Config>, Option<(String, bool)>, Option<Prices>),
     /// Say what is wrong with a tokens file: `--check-tokens`. It must not have the token of the environment, which is
-    /// given here.
-    CheckTokens(PathBuf, Option<Secret>),
+    /// given here, and may have budgets only if there is a state folder, as the flag says.
+    CheckTokens(PathBuf, Option<Secret>, bool),
     /// Print what this word of `--generate` names, for the words after it; and the client among these, with how it reaches
     /// the server.
     Generate(
@@ -145,7 +145,8 @@ pub(crate) fn parse(
     }
     if let Some(file) = settings.one("check-tokens", |file| Ok(file.to_owned()))? {
         let default = settings.secret(flags::AUTH_TOKEN)?;
-        return Ok(Command::CheckTokens(file.into(), default));
+        let has_ledger = settings.is_given("state-dir");
+        return Ok(Command::CheckTokens(file.into(), default, has_ledger));
     }
     if settings.has("usage") {
         return usage(&settings);

@@ -661,9 +661,12 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     let start = file.program(&fabric).flags("--transport http --port 0");
     contains(&start.run(DEADLINE).expect_code(2).stderr, [empty]);
     file.write(&[&intern, RITA]);
-    check(0, "");
     let no_folder = file.program(&fabric);
     let no_folder = no_folder.flags("--transport http --port 0").run(DEADLINE);
     let parts = ["tokens-per-month= is counted in the ledger, so it needs --state-dir"];
     contains(&no_folder.expect_code(2).stderr, parts);
+    check(2, parts[0]);
+    let path = file.0.to_str().unwrap();
+    let check = Program::new(["--check-tokens", path, "--state-dir", "runs"]);
+    check.run(DEADLINE).expect_code(0);
 }
