@@ -214,7 +214,7 @@ impl Library for Folders {
                 "The folder of --patterns-dir cannot be read any more ({error}). The operator of \
                  this server has to restore it."
             );
-            return Err(Error::new(Kind::ApiUnavailable, detail));
+            return Err(Error::new(Kind::Internal, detail));
         }
         Ok(names.into_iter().collect())
     }

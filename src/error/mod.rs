@@ -64,7 +64,7 @@ table! {
         /// The caller cancelled, or the server stopped
         Cancelled = ("cancelled", Origin::Caller);
         /// Internal error
-        /// A bug in fabric-mcp, or this machine has no thread or no disk space left: the error says which
+        /// A bug in fabric-mcp, or this machine has no thread, no disk space or no folder of patterns any more: the error says which
         Internal = ("internal-server-error", Origin::Server);
     }
 }

@@ -348,8 +348,8 @@ fn a_folder_that_goes_away_is_an_error_without_its_path() {
         ("fabric_list_patterns", json!({})),
         ("fabric_get_pattern_details", plain),
     ] {
-        let said = client.failure(tool, arguments, "fabric-api-unavailable");
-        contains(&said, ["--patterns-dir"]);
+        let said = client.failure(tool, arguments, "internal-server-error");
+        contains(&said, ["Internal error. The folder of --patterns-dir"]);
         assert!(!said.contains(folder.text()), "{said}");
     }
 }
