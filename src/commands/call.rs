@@ -8,7 +8,8 @@ use std::env::consts::OS;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::process::exit;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,6 +45,17 @@ const STRAY_TEXT: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(20);
 /// The pause before another look at a run elsewhere, in case the server refuses to wait for its end.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// What is said after Ctrl-C.
+const CANCELLED: &str = "Cancelled.";
+/// What errors call the variables of a pattern, and how they are given here.
+const IN_SHELL: [(&str, &str); 5] = [
+    ("variables {\"", "variables."),
+    ("\": \"…\", \"", "=… variables."),
+    ("\": \"…\"}", "=…"),
+    ("\": …}", "=…"),
+    ("{\"lang_code\": \"de\"}", "variables.lang_code=de"),
+];
 
 /// Where a tool is called.
 #[derive(Clone, Copy)]
@@ -87,6 +99,23 @@ pub(crate) fn run(
     if tool == RUN && !config.policy.patterns_only && !is_given(&arguments, "pattern_name") {
         arguments.insert("input_is_text".to_owned(), true.into());
     }
+    let screen = Arc::new(Screen {
+        // From a run elsewhere, text may come all the same.
+        text_wanted: !config.json && arguments.get("stream") != Some(&Value::from(false)),
+        idle_timeout: config.fabric.idle_timeout,
+        ..Screen::default()
+    });
+    // From here on, the first Ctrl-C cancels the call, and the second ends the process.
+    let mut signals = signals::install(false);
+    let other = screen.clone();
+    spawn("signals", "the first Ctrl-C does nothing", move || {
+        let code = signals.wait().exit_code();
+        other.stopped.store(code, Ordering::SeqCst);
+        if !other.has_begun.load(Ordering::SeqCst) {
+            say(CANCELLED);
+            exit(code.into());
+        }
+    });
     if tool == RUN && is_given(&arguments, "pattern_name") {
         let mut inputs = [INPUT, "input_from"].into_iter();
         if let Some(given) = inputs.find(|name| is_given(&arguments, name)) {
@@ -104,19 +133,7 @@ pub(crate) fn run(
             }
         }
     }
-    let screen = Arc::new(Screen {
-        // From a run elsewhere, text may come all the same.
-        text_wanted: !config.json && arguments.get("stream") != Some(&Value::from(false)),
-        idle_timeout: config.fabric.idle_timeout,
-        ..Screen::default()
-    });
-    // From here on, the first Ctrl-C cancels the call, and the second ends the process.
-    let mut signals = signals::install(false);
-    let other = screen.clone();
-    spawn("signals", "the first Ctrl-C does nothing", move || {
-        let code = signals.wait().exit_code();
-        other.stopped.store(code, Ordering::Release);
-    });
+    screen.has_begun.store(true, Ordering::SeqCst);
     let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     match target {
@@ -135,11 +152,15 @@ pub(crate) fn run(
     // The URN is for programs, which have the exit code too.
     let urn = reason.rfind(" urn:fabric-mcp:");
     let said = match urn.filter(|_| io::stderr().is_terminal()) {
-        Some(_) if stopped > 1 => "Cancelled.",
+        Some(_) if stopped > 1 => CANCELLED,
         Some(at) => &reason[..at],
         None => &reason,
     };
-    let (code, reason) = (stopped.max(1), for_terminal(said).into_owned());
+    let mut reason = for_terminal(said).into_owned();
+    for (json, words) in IN_SHELL {
+        reason = reason.replace(json, words);
+    }
+    let code = stopped.max(1);
     Err(ExitReason { code, reason })
 }
 
@@ -198,9 +219,8 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
                 return Err(no_object(word, &format!("is not JSON: {error}")));
             }
-            _ if tool == SEARCH && !word.starts_with('[') => query.push(word.as_str()),
-            (Err(_), _) => return Err(no_argument(tool, word, &arguments)),
-            (Ok(_), _) => return Err(no_object(word, "is not a JSON object")),
+            _ if tool == SEARCH && !word.starts_with(['[', '=']) => query.push(word.as_str()),
+            _ => return Err(no_argument(tool, word, &arguments)),
         }
     }
     let query = query.join(" ");
@@ -238,14 +258,15 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
             format!("is a file: pipe it in, < {file}, or give {INPUT}=@{file}")
         }
         Some(first) => {
-            let meant = match &*word.to_ascii_lowercase() {
-                "today" | "yesterday" if tool == "fabric_get_run" => "since=1d",
-                _ if names.contains(&word) => &format!("{word}=…, without spaces around the ="),
-                _ if tool == RUN && word.starts_with('@') => &format!("{INPUT}={value}"),
-                _ if tool == RUN && given.contains_key(*first) => {
-                    &format!("{INPUT}={value}, or {INPUT}=@{value} for a file")
+            let is_input = word.starts_with('@') || given.contains_key(*first);
+            let meant = match word {
+                _ if word.starts_with('=') || names.contains(&word) => {
+                    "KEY=VALUE, without spaces around the =".to_owned()
                 }
-                _ => &format!("{first}={value}"),
+                _ if tool == RUN && is_input => {
+                    format!("{INPUT}={value}, or {INPUT}=@FILE for a file")
+                }
+                _ => format!("{first}={value}"),
             };
             format!(
                 "is neither JSON nor KEY=VALUE: did you mean {meant}? --list-tools shows each KEY"
@@ -508,6 +529,8 @@ struct Screen {
     idle_timeout: Duration,
     /// The exit code, once the call must stop; 0 before that.
     stopped: AtomicU8,
+    /// Whether the call has been made.
+    has_begun: AtomicBool,
     state: Mutex<CallState>,
 }
 
@@ -693,7 +716,6 @@ mod tests {
         let start = "--call: there is no tool \"x\"; fabric_run_pattern pattern_name=NAME runs a pattern; the tools are fabric_";
         assert!(unknown.starts_with(start), "{unknown}");
         for case in [
-            "5 => is not a JSON object",
             "{ => is not JSON: EOF while parsing an object at line 1 column 1",
             "{\"a\":1,} => is not JSON: trailing comma at line 1 column 8",
             "{pattern_name:x} => is not JSON: key must be a string at line 1 column 2",
@@ -718,10 +740,11 @@ mod tests {
             r#"fabric_run_pattern input_text=Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows each KEY"#,
             r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither JSON nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows each KEY"#,
-            r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean input_text=…, without spaces around the =? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern 5 => --call: "5" is neither JSON nor KEY=VALUE: did you mean pattern_name=5? --list-tools shows each KEY"#,
+            r#"fabric_list_patterns limit = 3 => --call: "=" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
             "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",
             r#"fabric_run_pattern variables=x variables.a=1 => --call: variables.a is given twice; leave one out"#,
             "fabric_list_patterns query=x y => --call: query is given twice; leave one out",

@@ -265,7 +265,7 @@ fn mistakes_in_arguments_exit_with_code_2() {
     let rows = "\
 fabric_run_patern|{}|did you mean fabric_run_pattern?
 list_models|{}|did you mean fabric_list_models?
-fabric_list_patterns|[]|is not a JSON object
+fabric_list_patterns|[]|is neither JSON nor KEY=VALUE
 fabric_run_pattern|\u{1b}|is neither JSON nor KEY=VALUE
 fabric_run_pattern|{\"pattern_name\":\"summarize\",\"wait_seconds\":0}|leave wait_seconds out";
     for row in rows.lines() {
@@ -293,6 +293,12 @@ fabric_run_pattern|{\"pattern_name\":\"summarize\",\"wait_seconds\":0}|leave wai
 fn an_interrupt_cancels_the_run() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("first ").gate());
+    // While it still reads what a pipe cannot hold.
+    let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
+    process.write(&[b'x'; 1 << 20]);
+    process.signal("INT");
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(130));
+    assert_eq!(process.stderr(), "fabric-mcp: Cancelled.\n");
     let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
     drop(process.stdin.take());
     let mut stdout = process.stdout.take().unwrap();
