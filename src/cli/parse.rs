@@ -78,12 +78,13 @@ impl<'a> FlagsAndEnv<'a> {
         // --connect goes with some of them, and the other two take precedence.
         let is_command = |flag: &&Flag| {
             let is_other = matches!(flag.long, "connect" | "generate" | "list-tools");
-            flag.section == COMMAND && flag.partners().is_none() && !is_other && self.has(flag.long)
+            flag.section == COMMAND && flag.partners().is_none() && !is_other
         };
-        let mut asked = FLAGS.iter().filter(is_command).map(|flag| flag.long);
+        let given = self.given.iter().map(|(flag, _)| *flag);
+        let mut asked = given.filter(is_command).map(|flag| flag.long);
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
             return Err(format!(
-                "--{one} and --{other} are two commands; give one of them"
+                "--{one} and --{other} are two commands; run one after the other"
             ));
         }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
@@ -285,7 +286,12 @@ fn unknown_short(letter: char, rest: Option<OsString>) -> String {
 
 /// Refuses a word that does not belong to a flag.
 pub(crate) fn unexpected_word(word: &str) -> String {
-    let general = "fabric-mcp takes flags only: --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others";
+    let general = match clients::named(word) {
+        Some(_) => "run the command once for each client",
+        None => {
+            "fabric-mcp takes flags only: --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others"
+        }
+    };
     let hint = meant(word, general);
     wrong(word, format_args!("does not belong to a flag; {hint}"))
 }

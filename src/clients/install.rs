@@ -53,8 +53,8 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
         return by_hand(asked, program, why);
     };
     let path = client.path(OS, OWN).ok_or(
-        "the variable HOME (on Windows USERPROFILE and APPDATA) is not set, so it is not \
-            known where the file is",
+        "it is not known where the file is: set the variable HOME (on Windows USERPROFILE and \
+            APPDATA)",
     )?;
     let shown_path = path.display();
     let about = |reason: String| format!("{shown_path}: {reason}. Nothing was changed");

@@ -48,9 +48,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What is said after Ctrl-C.
 const CANCELLED: &str = "Cancelled.";
-/// What errors call the variables of a pattern, and how they are given here.
-const IN_SHELL: [(&str, &str); 5] = [
+/// How errors write an argument, and how it is given here.
+const IN_SHELL: [(&str, &str); 8] = [
     ("variables {\"", "variables."),
+    ("input_from {\"", "input_from."),
+    ("\": link}", "=link"),
+    ("\"input_is_text\": true", "input_is_text=true"),
     ("\": \"…\", \"", "=… variables."),
     ("\": \"…\"}", "=…"),
     ("\": …}", "=…"),
@@ -259,10 +262,12 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
         }
         Some(first) => {
             let is_input = word.starts_with('@') || given.contains_key(*first);
+            let has_space = word.starts_with('=') || given.values().any(|value| value == "");
             let meant = match word {
-                _ if word.starts_with('=') || names.contains(&word) => {
+                _ if has_space || names.contains(&word) => {
                     "KEY=VALUE, without spaces around the =".to_owned()
                 }
+                "today" | "yesterday" if tool == "fabric_get_run" => "since=1d".to_owned(),
                 _ if tool == RUN && is_input => {
                     format!("{INPUT}={value}, or {INPUT}=@FILE for a file")
                 }
@@ -744,6 +749,8 @@ mod tests {
             r#"fabric_list_patterns limit = 3 => --call: "=" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
             r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
             r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern pattern_name= x => --call: "x" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
+            r#"fabric_get_run yesterday => --call: "yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows each KEY"#,
             r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
             "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",
             r#"fabric_run_pattern variables=x variables.a=1 => --call: variables.a is given twice; leave one out"#,

@@ -247,6 +247,9 @@ fn failures_go_to_stderr_with_exit_code_1() {
         .expect_stderr("`temperature`")
         .expect_stdout("urn:fabric-mcp:error:invalid-request");
     serde_json::from_str::<Value>(&json.stdout).unwrap();
+    let named = call(&fabric, [RUN, "pattern_name=summarize", "lang_code=de"]);
+    let named = named.run(DEADLINE);
+    named.expect_stderr("; did you mean variables.lang_code=…?");
     let folder = TempFolder::new("call-failure");
     let kept = call(&fabric, [RUN, SUMMARIZE, "--json"])
         .arg("--state-dir")

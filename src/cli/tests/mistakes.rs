@@ -90,7 +90,9 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     did you mean zed?
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
---install zed --uninstall zed => --install and --uninstall are two commands; give one of them
+--install zed --uninstall zed => --install and --uninstall are two commands; run one after the other
+--install zed --install warp => --install and --install are two commands; run one after the other
+--install zed warp => "warp" does not belong to a flag; run the command once for each client
 --yes => --yes only works with --install or --uninstall; leave it out, or add that
 --generate skill x --all => --all only works with --generate skills; leave it out, or add that
 --url http://x/mcp => --url only works with --install, --generate client-config or --generate client-command;
