@@ -49,7 +49,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// What is said after Ctrl-C.
 const CANCELLED: &str = "Cancelled.";
 /// How errors write an argument, and how it is given here.
-const IN_SHELL: [(&str, &str); 8] = [
+const IN_SHELL: [(&str, &str); 9] = [
+    (
+        "and files are not opened: give",
+        "which needs an @: give input_text=@FILE, or",
+    ),
     ("variables {\"", "variables."),
     ("input_from {\"", "input_from."),
     ("\": link}", "=link"),
