@@ -152,12 +152,11 @@ pub(crate) fn parse(
         return usage(&settings);
     }
     if let ([word, ..], false) = (settings.words.as_slice(), settings.has("call")) {
-        let is_program = settings.last("start-fabric") == Some("true");
-        let meant = format!("{START} takes its value after =: did you mean {START}={word}?");
-        return Err(if is_program {
-            meant
-        } else {
-            unexpected_word(word)
+        return Err(match settings.last("start-fabric") {
+            Some("true") => {
+                format!("{START} takes its value after =: did you mean {START}={word}?")
+            }
+            _ => unexpected_word(word),
         });
     }
     for flag in ["install", "uninstall"] {

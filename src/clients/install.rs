@@ -114,11 +114,9 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     }
     let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
-        let hint = match launch {
-            Some(_) => ", and would be lost; --name NAME gives the new entry another name",
-            None => "; --name NAME says which one to remove",
-        };
-        told += &format!("This \"{name}\" does not look like an entry of fabric-mcp{hint}.\n");
+        told += &format!(
+            "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. For an entry of another name, give --name NAME.\n"
+        );
     }
     let asks = !asked.yes || is_foreign;
     if let (Some(launch), Some(entry)) = (launch, &entry) {

@@ -109,7 +109,6 @@ pub(crate) fn run(
     let screen = Arc::new(Screen {
         // From a run elsewhere, text may come all the same.
         text_wanted: !config.json && arguments.get("stream") != Some(&Value::from(false)),
-        idle_timeout: config.fabric.idle_timeout,
         ..Screen::default()
     });
     // From here on, the first Ctrl-C cancels the call, and the second ends the process.
@@ -224,7 +223,7 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
                 *place = value.into();
             }
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
-                return Err(no_object(word, &format!("is not JSON: {error}")));
+                return Err(no_object(word, &error));
             }
             _ if tool == SEARCH && !word.starts_with(['[', '=']) => query.push(word.as_str()),
             _ => return Err(no_argument(tool, word, &arguments)),
@@ -238,9 +237,9 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
 }
 
 /// Some shells pass single quotes on, others take double quotes away.
-fn no_object(word: &str, what: &str) -> ExitReason {
+fn no_object(word: &str, error: &serde_json::Error) -> ExitReason {
     ExitReason::usage(format!(
-        "--call: the arguments came as {}, which {what}; give an object: sh takes it in single \
+        "--call: the arguments came as {}, which is not JSON: {error}; give an object: sh takes it in single \
          quotes, as in '{{\"pattern_name\":\"summarize\"}}', cmd.exe and PowerShell 5 as \
          \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"; or give KEY=VALUE, as in \
          pattern_name=summarize",
@@ -254,11 +253,6 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
     let value = shell(&short, OS);
     let tools = tools::TOOLS.iter().filter(|one| one.name == tool);
     let names = Vec::from_iter(tools.flat_map(|one| one.argument_names(&Policy::default())));
-    // bash makes such words of the members of JSON without quotes.
-    let is_of = |name: &&str| word.starts_with(&format!("{name}:"));
-    if names.iter().any(is_of) {
-        return no_object(word, "is not JSON");
-    }
     let hint = match names.first() {
         _ if tool == RUN && Path::new(word).is_file() => {
             let file = shell(word, OS);
@@ -266,11 +260,11 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
         }
         Some(first) => {
             let is_input = word.starts_with('@') || given.contains_key(*first);
-            let has_space = word.starts_with('=') || given.values().any(|value| value == "");
+            // bash makes words like KEY:VALUE of the members of JSON without quotes.
+            let is_key = names.iter().any(|name| word.starts_with(name));
+            let is_apart = word.starts_with('=') || given.values().any(|value| value == "");
             let meant = match word {
-                _ if has_space || names.contains(&word) => {
-                    "KEY=VALUE, without spaces around the =".to_owned()
-                }
+                _ if is_key || is_apart => "KEY=VALUE, without spaces around the =".to_owned(),
                 "today" | "yesterday" if tool == "fabric_get_run" => "since=1d".to_owned(),
                 _ if tool == RUN && is_input => {
                     format!("{INPUT}={value}, or {INPUT}=@FILE for a file")
@@ -534,8 +528,6 @@ fn call_there(
 struct Screen {
     /// Whether text is printed as it comes.
     text_wanted: bool,
-    /// After this much silence, the run is given up.
-    idle_timeout: Duration,
     /// The exit code, once the call must stop; 0 before that.
     stopped: AtomicU8,
     /// Whether the call has been made.
@@ -562,12 +554,11 @@ struct CallState {
 
 impl CallState {
     /// What to say about a run that is silent: every 10 s.
-    fn silence(&mut self, silence: Duration, idle_timeout: Duration) -> Option<String> {
+    fn silence(&mut self, silence: Duration) -> Option<String> {
         let steps = silence.as_secs() / 10;
         let is_new = std::mem::replace(&mut self.silent_steps, steps) != steps;
-        let short = || format!("Nothing has arrived for {} s.", silence.as_secs());
-        let told = tools::silence(silence, idle_timeout).or_else(|| (steps > 0).then(short));
-        told.filter(|_| is_new)
+        let told = || format!("Nothing has arrived for {} s.", silence.as_secs());
+        (is_new && steps > 0).then(told)
     }
 }
 
@@ -703,7 +694,7 @@ impl Peer for Screen {
     }
 
     fn idle(&self, silence: Duration) {
-        if let Some(text) = lock(&self.state).silence(silence, self.idle_timeout) {
+        if let Some(text) = lock(&self.state).silence(silence) {
             say(&text);
         }
     }
@@ -729,7 +720,6 @@ mod tests {
             "{\"a\":1,} => is not JSON: trailing comma at line 1 column 8",
             "{pattern_name:x} => is not JSON: key must be a string at line 1 column 2",
             "'{}' => is not JSON: expected value at line 1 column 1",
-            "pattern_name:ai => is not JSON",
         ] {
             let (arguments, what) = case.split_once(" => ").unwrap();
             let message = parsed(RUN, &[arguments.to_owned()]).unwrap_err().reason;
@@ -749,6 +739,7 @@ mod tests {
             r#"fabric_run_pattern input_text=Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows each KEY"#,
             r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither JSON nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern pattern_name:ai => --call: "pattern_name:ai" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
             r#"fabric_run_pattern 5 => --call: "5" is neither JSON nor KEY=VALUE: did you mean pattern_name=5? --list-tools shows each KEY"#,
             r#"fabric_list_patterns limit = 3 => --call: "=" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
             r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
@@ -791,17 +782,15 @@ mod tests {
 
     #[test]
     fn a_silence_is_told_every_10_s() {
-        let (mut state, limit) = (CallState::default(), Duration::from_secs(300));
+        let mut state = CallState::default();
         let mut told = |seconds: u64| {
             let tenths = (0..10).map(|tenth| Duration::from_millis(seconds * 1000 + tenth * 100));
-            tenths
-                .filter_map(|silence| state.silence(silence, limit))
-                .count()
+            tenths.filter_map(|silence| state.silence(silence)).count()
         };
         let seconds: Vec<u64> = (0..61).filter(|&second| told(second) == 1).collect();
         assert_eq!(seconds, [10, 20, 30, 40, 50, 60]);
         assert_eq!([told(0), told(35)], [0, 1], "after some text");
-        let told = state.silence(Duration::from_secs(40), Duration::ZERO);
+        let told = state.silence(Duration::from_secs(40));
         assert_eq!(told.as_deref(), Some("Nothing has arrived for 40 s."));
     }
 
