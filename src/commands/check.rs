@@ -404,8 +404,7 @@ impl<'a> Report<'a> {
             _ => {
                 let why = format!("--default-model: Fabric lists no model {model}.");
                 self.found(Cause::Settings, &[("why", &why)]);
-                let text = format!("{model}, which Fabric does not list");
-                return self.line(false, "default model", &text);
+                return self.line(false, "default model", model);
             }
         };
         let text = format!("{name}; not tried, as only a run can test it");
@@ -540,7 +539,7 @@ mod tests {
             ("gpt-x", known),
             (
                 "y",
-                "--  default model   y, which Fabric does not list\n\nWarning: --default-model: Fabric lists no model y.",
+                "--  default model   y\n\nWarning: --default-model: Fabric lists no model y.",
             ),
         ] {
             let text = written(false, |report| {
