@@ -48,22 +48,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What is said after Ctrl-C.
 const CANCELLED: &str = "Cancelled.";
-/// How errors write an argument, and how it is given here.
-const IN_SHELL: [(&str, &str); 9] = [
-    (
-        "and files are not opened: give",
-        "which needs an @: give input_text=@FILE, or",
-    ),
-    ("variables {\"", "variables."),
-    ("input_from {\"", "input_from."),
-    ("\": link}", "=link"),
-    ("\"input_is_text\": true", "input_is_text=true"),
-    ("\": \"…\", \"", "=… variables."),
-    ("\": \"…\"}", "=…"),
-    ("\": …}", "=…"),
-    ("{\"lang_code\": \"de\"}", "variables.lang_code=de"),
-];
-
 /// Where a tool is called.
 #[derive(Clone, Copy)]
 pub(crate) enum CallTarget<'t> {
@@ -162,11 +146,7 @@ pub(crate) fn run(
         Some(at) => &reason[..at],
         None => &reason,
     };
-    let mut reason = for_terminal(said).into_owned();
-    for (json, words) in IN_SHELL {
-        reason = reason.replace(json, words);
-    }
-    let code = stopped.max(1);
+    let (code, reason) = (stopped.max(1), for_terminal(said).into_owned());
     Err(ExitReason { code, reason })
 }
 
