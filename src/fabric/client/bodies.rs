@@ -82,21 +82,9 @@ impl Read for Outgoing {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.json.read(buffer)?;
         if self.json.position() == self.json.get_ref().len() as u64 {
-            self.free();
+            let json = std::mem::take(&mut self.json).into_inner();
+            self.wait.release(json.len());
         }
         Ok(read)
-    }
-}
-
-impl Outgoing {
-    fn free(&mut self) {
-        let json = std::mem::take(&mut self.json).into_inner();
-        self.wait.release(json.len());
-    }
-}
-
-impl Drop for Outgoing {
-    fn drop(&mut self) {
-        self.free();
     }
 }
