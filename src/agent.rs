@@ -5,8 +5,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ureq::http::uri::Scheme;
 use ureq::http::{Response, Uri};
@@ -15,15 +15,12 @@ use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Body, Proxy, ProxyProtocol};
 
 use crate::config::CERT_FILE;
-use crate::sync::{Finally, lock, start, wait_while};
+use crate::sync::start;
 use crate::url::Host;
 
 /// Buffer of one connection, in each direction, in bytes: room for the longest credentials and any sensible head of an
 /// answer. ureq's default is 256 KB for both.
 const BUFFER: usize = 16 << 10;
-/// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
-/// half a minute, longer than its caller waits.
-const MAX_LOOKUPS: usize = 8;
 /// Longest time for asking a server where its callers sign in.
 const ASKING: Duration = Duration::from_secs(2);
 /// Why a proxy cannot be used.
@@ -141,11 +138,10 @@ fn is_exempt(host: &Host, exempt: &str) -> bool {
     })
 }
 
-/// The name lookups of one client; clones share [`MAX_LOOKUPS`]. ureq resolves the host of each request, even on a pooled
-/// connection: addresses and `localhost` need no thread for it. Nothing is cached.
-#[derive(Clone, Debug)]
+/// The name lookups of a client. ureq resolves the host of each request, even on a pooled connection: addresses and
+/// `localhost` need no thread for it. Nothing is cached.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Lookups {
-    running: Arc<(Mutex<usize>, Condvar)>,
     look_up: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
 }
 
@@ -153,40 +149,24 @@ impl Lookups {
     /// With the system's lookup.
     pub(crate) fn new() -> Lookups {
         Lookups {
-            running: Arc::default(),
             look_up: |host, port| (host, port).to_socket_addrs().map(Iterator::collect),
         }
     }
 
-    /// Looks up the addresses of `host` on a thread, and waits for that thread as long as `timeout` says.
+    /// Looks up the addresses of `host` on a thread, and waits for that thread as long as `timeout` says. The system's
+    /// lookup cannot be ended: with silent name servers it lasts for half a minute.
     fn find(
         &self,
         host: String,
         port: u16,
         timeout: NextTimeout,
     ) -> Result<Vec<SocketAddr>, ureq::Error> {
-        let begun = Instant::now();
-        let (running, freed) = &*self.running;
-        let is_full = |running: &mut usize| *running >= MAX_LOOKUPS;
-        let (mut count, is_free) = wait_while(freed, lock(running), *timeout.after, is_full);
-        if !is_free {
-            return Err(ureq::Error::Timeout(timeout.reason));
-        }
-        *count += 1;
-        drop(count);
-        let (running, look_up) = (self.running.clone(), self.look_up);
-        let running = Finally(move || {
-            *lock(&running.0) -= 1;
-            running.1.notify_one();
-        });
+        let look_up = self.look_up;
         let (found, finds) = sync_channel(1);
-        let work = move || {
-            let _running = running;
-            // Fails if nobody waits any more.
-            let _ = found.send(look_up(&host, port));
-        };
+        // Fails if nobody waits any more.
+        let work = move || drop(found.send(look_up(&host, port)));
         start("lookup", LOOKUP_STACK, Box::new(work))?;
-        match finds.recv_timeout(timeout.after.saturating_sub(begun.elapsed())) {
+        match finds.recv_timeout(*timeout.after) {
             Ok(Ok(addresses)) => Ok(addresses),
             // The system may fail because it has no file descriptor left, which says nothing about the name.
             Ok(Err(error)) if is_exhausted(&error) => Err(ureq::Error::Io(error)),
@@ -279,15 +259,13 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_secs(20);
-    /// Lookups of `slow` wait for it.
-    static GATE: Mutex<()> = Mutex::new(());
 
     /// Lookups whose result depends on the name.
     fn scripted() -> Lookups {
         let look_up = |host: &str, port: u16| {
             let found = || SocketAddr::from(([192, 0, 2, 1], port));
             match host {
-                "slow" => drop(lock(&GATE)),
+                "slow" => std::thread::park(),
                 "unknown" => return Err(io::Error::other("no such name")),
                 "full" => return Err(io::Error::from_raw_os_error(24)),
                 "none" => return Ok(vec![]),
@@ -295,10 +273,7 @@ mod tests {
             }
             Ok(vec![found(); 40])
         };
-        Lookups {
-            look_up,
-            ..Lookups::new()
-        }
+        Lookups { look_up }
     }
 
     fn resolve(
@@ -318,27 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_lookups_run_at_once_and_the_next_one_waits() {
-        let lookups = scripted();
-        let is_late = |url: &str, after| {
-            let result = resolve(&lookups, url, after);
-            matches!(result, Err(ureq::Error::Timeout(ureq::Timeout::Resolve)))
-        };
-        let gate = lock(&GATE);
-        for _ in 0..MAX_LOOKUPS {
-            assert!(is_late("http://slow", Duration::ZERO));
-        }
-        assert_eq!(*lock(&lookups.running.0), MAX_LOOKUPS);
-        assert!(is_late("https://B", Duration::from_millis(20)));
-        std::thread::scope(|scope| {
-            let next = scope.spawn(|| resolve(&lookups, "https://B", LONG));
-            drop(gate);
-            let found = next.join().unwrap().unwrap();
-            assert_eq!(found, [SocketAddr::from(([192, 0, 2, 1], 443)); 16]);
-        });
-    }
-
-    #[test]
     fn addresses_and_localhost_need_no_lookup() {
         for (url, found) in [
             ("http://192.0.2.1", &["192.0.2.1:80"][..]),
@@ -353,6 +307,10 @@ mod tests {
 
     #[test]
     fn a_lookup_that_finds_nothing_says_why() {
+        let slow = resolve(&scripted(), "http://slow", Duration::ZERO);
+        assert!(matches!(slow, Err(ureq::Error::Timeout(ureq::Timeout::Resolve))));
+        let found = resolve(&scripted(), "https://B", LONG).unwrap();
+        assert_eq!(found, [SocketAddr::from(([192, 0, 2, 1], 443)); 16]);
         for unknown in ["http://none", "http://unknown"] {
             let found = resolve(&scripted(), unknown, LONG);
             assert!(matches!(found, Err(ureq::Error::HostNotFound)), "{unknown}");
