@@ -59,8 +59,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     what a million tokens cost, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
     give the folder's own path
---fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080 or https://localhost:8080?
---fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
+--fabric-url localhost:8080 => --fabric-url: the URL must begin with http:// or https://, as in
     http://127.0.0.1:8080
 --start-fabric --fabric-url http://f => --start-fabric: it cannot be combined with --fabric-url;
     leave one of them out, or unset it if it is a variable
@@ -99,8 +98,8 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     for the address of Fabric, give --fabric-url URL
 --install zed --url https://x => --url: the URL has no path;
     add that of the endpoint, as in https://x/mcp
---install zed --url mcp.example.com/mcp => --url: the URL has no scheme;
-    did you mean http://mcp.example.com/mcp or https://mcp.example.com/mcp?
+--install zed --url mcp.example.com/mcp => --url: the URL must begin with http:// or https://, as in
+    http://127.0.0.1:8080
 --install zed --url http://joe:hunter2@x/mcp => --url: the URL holds a user name or password, which would end up in logs;
     take the part before the @ out: a key or token has a variable of its own (FABRIC_API_KEY, FABRIC_MCP_AUTH_TOKEN)
 --install codex --transport sse --url https://x/sse => --transport sse: codex does not connect over HTTP+SSE;
