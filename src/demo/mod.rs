@@ -220,18 +220,11 @@ fn field<'a>(object: &'a Value, name: &str) -> &'a str {
     object[name].as_str().unwrap_or_default()
 }
 
-/// What a model would be sent: strategy, context, pattern with input, and the language to answer in. Errors have Fabric's
-/// wording; a context or strategy that is not listed is refused before a run.
+/// What a model, of any name, would be sent: strategy, context, pattern with input, and the language to answer in. Errors
+/// have Fabric's wording; a context or strategy that is not listed is refused before a run.
 fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
-    let (vendor, model) = (field(prompt, "vendor"), field(prompt, "model"));
     let (context, strategy) = (field(prompt, "contextName"), field(prompt, "strategyName"));
     let name = field(prompt, "patternName");
-    let is_one_of = |known: &[&str], name| known.iter().any(|one| one.eq_ignore_ascii_case(name));
-    if !is_one_of(&["", VENDOR], vendor) || !is_one_of(&["", DRY_RUN], model) {
-        return Err(format!(
-            " Requested Model = {model}\n Default Model = {DRY_RUN}\n Default Vendor = {VENDOR}.\n\ncould not find vendor"
-        ));
-    }
     let pattern = Included
         .pattern(name)
         .ok_or_else(|| not_found(name))
@@ -389,8 +382,6 @@ POST /youtube/transcript {"url":"https://www.youtube.com/watch?v=x"} => 200 {"de
         for case in [
             r#"{"patternName":"translate"} => could not get pattern translate: missing required variable: lang_code"#,
             r#"{"patternName":"nope"} => could not get pattern nope: pattern 'nope' not found. Run 'fabric -l' to"#,
-            r#"{"userInput":"x","model":"nope"} =>  Requested Model = nope\n Default Model = demo-dry-run\n"#,
-            r#"{"userInput":"x","vendor":"nope"} =>  Requested Model = \n Default Model = demo-dry-run\n"#,
         ] {
             let (prompt, message) = case.split_once(" => ").unwrap();
             let prompt = serde_json::from_str(prompt).unwrap();
