@@ -19,6 +19,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
+use std::ptr;
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,7 +42,7 @@ const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
                        /home/linuxbrew/.linuxbrew/bin AppData/Local/Microsoft/WinGet/Links";
 /// How long `--version` may take.
 const VERSION: Duration = Duration::from_secs(5);
-/// How long a start may take, and how long each answer may take during the start.
+/// How long a start may take, and each answer during the start or when Fabric may hang.
 const START: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(1);
 /// How long after a start that failed nothing is started: a call may need several requests.
@@ -91,19 +92,21 @@ impl Running {
 
     /// Whether Fabric comes up and requires its key, which only this process knows.
     fn comes_up(&self, begun: Instant, wait: &dyn CallObserver) -> Result<bool, Error> {
-        let url = format!("{}/patterns/names", self.url);
-        let reply = |key| agent::get(&url, Some(key), ANSWER);
-        let refuses = |key| reply(key).is_ok_and(|reply| reply.status() == 401);
         while self.lives() && begun.elapsed() < START {
             wait.still_waiting()?;
-            if refuses("wrong") {
+            if self.refuses("wrong") {
                 thread::sleep(PROOF);
                 // Another server, which has taken the port, refuses both.
-                return Ok(self.lives() && !refuses(&self.key));
+                return Ok(self.lives() && !self.refuses(&self.key));
             }
             thread::sleep(LOOK);
         }
         Ok(false)
+    }
+
+    fn refuses(&self, key: &str) -> bool {
+        let url = format!("{}/patterns/names", self.url);
+        agent::get(&url, Some(key), ANSWER).is_ok_and(|reply| reply.status() == 401)
     }
 }
 
@@ -144,6 +147,17 @@ impl Process {
     /// The next request gets a new Fabric, since Fabric reads its settings only when it starts.
     pub(super) fn retire(&self) {
         self.up.invalidate(|_| true);
+    }
+
+    /// After a request without an answer in time: the next one gets a new Fabric if this one does not answer anything. What
+    /// it may still be doing for others goes on until their time is over.
+    pub(super) fn replace_if_hung(&self) {
+        if let Some(one) = self.running()
+            && !one.refuses("wrong")
+            && self.up.invalidate(|up| ptr::eq(up, &*one))
+        {
+            self.tell("Fabric has stopped answering and is replaced.");
+        }
     }
 
     /// The Fabric that is up; it is started if need be, and ended only when the value is dropped.

@@ -30,6 +30,7 @@ fn stand_in() {
     let (_, port) = address.split_once(':').unwrap();
     let fabric = FakeFabric::start_at(port.parse().unwrap()).unwrap();
     fabric.require_key(key);
+    fabric.on("GET /contexts/names", Reply::silence());
     let said = "Requested Model = Default Model = Default Vendor = . please run 'fabric --setup'";
     fabric.on_run(Reply::sse().error(said));
     loop {
@@ -183,6 +184,23 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
     );
     assert!(said.contains("three times within a minute"), "{said}");
     assert_eq!(started(&folder).len(), 3);
+}
+
+#[test]
+fn one_that_hangs_is_replaced() {
+    let folder = usual("start-stops");
+    let program = program(&folder).env("FABRIC_MCP_REQUEST_TIMEOUT", "3");
+    let mut client = Stdio::speaking(Era::MODERN, program);
+    let late = |client: &mut Stdio, tool| client.failure(tool, json!({}), "fabric-api-unavailable");
+    client.success("fabric_list_strategies", json!({}));
+    let all = started(&folder);
+    late(&mut client, "fabric_list_contexts");
+    assert_eq!(started(&folder), all, "it answers others");
+    let hangs = all[all.len() - 1];
+    kill("STOP", hangs);
+    late(&mut client, "fabric_list_strategies");
+    client.success("fabric_list_strategies", json!({}));
+    expect_gone(hangs);
 }
 
 /// A machine: its name, its program's name, version and command to serve, what a call says, and what a check adds.

@@ -424,6 +424,11 @@ impl<'c> Attempt<'c> {
         {
             return own.clone();
         }
+        if let Some(process) = &self.client.process
+            && matches!(error, ureq::Error::Timeout(_))
+        {
+            process.replace_if_hung();
+        }
         let settings = &self.client.settings;
         let (total, flag) = self.client.time(self.request.limit);
         let is_run = self.request.limit == Limit::Run;
