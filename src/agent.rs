@@ -4,8 +4,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use ureq::http::uri::Scheme;
@@ -16,7 +16,7 @@ use ureq::{Agent, Body, Proxy, ProxyProtocol};
 
 use crate::config::CERT_FILE;
 use crate::sync::start;
-use crate::url::Host;
+use crate::url::{Authority, Host};
 
 /// Buffer of one connection, in each direction, in bytes: room for the longest credentials and any sensible head of an
 /// answer. ureq's default is 256 KB for both.
@@ -116,7 +116,8 @@ fn proxy(
     let named = read(["HTTP_PROXY", "HTTPS_PROXY"][usize::from(is_https)]);
     let named = named.or_else(|| read("ALL_PROXY"));
     let exempt = read("NO_PROXY").unwrap_or_default();
-    let Some(named) = named.filter(|_| !host.leads_here() && !is_exempt(host, &exempt)) else {
+    let is_direct = host.leads_here() || is_exempt(host, port(uri), &exempt);
+    let Some(named) = named.filter(|_| !is_direct) else {
         return Ok(None);
     };
     let is_usable = |proxy: &Proxy| match proxy.protocol() {
@@ -127,15 +128,37 @@ fn proxy(
     found.map(Some).ok_or_else(|| NO_HTTP_PROXY.to_owned())
 }
 
-/// Whether NO_PROXY, with this value, has this host or a domain above it.
-fn is_exempt(host: &Host, exempt: &str) -> bool {
+/// Whether NO_PROXY, with this value, has this host and port, a domain above it, or a network that it is in.
+fn is_exempt(host: &Host, port: u16, exempt: &str) -> bool {
     let name = format!(".{host}");
+    let ends = |known: Host| name.ends_with(&format!(".{known}"));
     exempt.split([',', ' ']).any(|entry| {
-        let known = Host::parse(entry.trim_start_matches(['*', '.']));
-        let start = entry.strip_suffix('*');
-        start.is_some_and(|start| name[1..].starts_with(start))
-            || known.is_ok_and(|known| name.ends_with(&format!(".{known}")))
+        let known = entry.trim_start_matches(['*', '.']);
+        let has_port = |known: &Authority| known.port.is_none_or(|known| known == port);
+        entry == "*"
+            || is_within(host, known).unwrap_or_default()
+            || Host::parse(known).is_ok_and(ends)
+            || Authority::parse(known).is_ok_and(|known| has_port(&known) && ends(known.host))
     })
+}
+
+/// Whether a host is in a network, such as `10.0.0.0/8`.
+fn is_within(host: &Host, network: &str) -> Option<bool> {
+    let (network, bits) = network.split_once('/')?;
+    let (network, bits): (IpAddr, u32) = (network.parse().ok()?, bits.parse().ok()?);
+    let address = host.address()?;
+    let number = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    let differ = number(address) ^ number(network);
+    Some(address.is_ipv4() == network.is_ipv4() && differ.leading_zeros() >= bits)
+}
+
+/// The port of a URL of http or https.
+fn port(uri: &Uri) -> u16 {
+    let is_https = uri.scheme() == Some(&Scheme::HTTPS);
+    uri.port_u16().unwrap_or(if is_https { 443 } else { 80 })
 }
 
 /// The name lookups of a client. ureq resolves the host of each request, even on a pooled connection: addresses and
@@ -183,8 +206,7 @@ impl Resolver for Lookups {
         _: &ureq::config::Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let is_https = uri.scheme() == Some(&Scheme::HTTPS);
-        let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+        let port = port(uri);
         let here: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         let found = match Host::parse(uri.host().unwrap_or_default()) {
             Ok(Host::Ip(address)) => vec![(address, port).into()],
@@ -308,7 +330,7 @@ mod tests {
     #[test]
     fn a_lookup_that_finds_nothing_says_why() {
         let slow = resolve(&scripted(), "http://slow", Duration::ZERO);
-        assert!(matches!(slow, Err(ureq::Error::Timeout(ureq::Timeout::Resolve))));
+        assert!(matches!(slow, Err(ureq::Error::Timeout(_))));
         let found = resolve(&scripted(), "https://B", LONG).unwrap();
         assert_eq!(found, [SocketAddr::from(([192, 0, 2, 1], 443)); 16]);
         for unknown in ["http://none", "http://unknown"] {
@@ -360,14 +382,25 @@ mod tests {
     }
 
     #[test]
-    fn no_proxy_has_hosts_and_domains() {
-        let is_exempt = |host, exempt| is_exempt(&Host::parse(host).unwrap(), exempt);
-        for exempt in ["*", "a, H.Example ,b", "example", "*.example", "h.*"] {
+    fn no_proxy_has_hosts_domains_and_networks() {
+        let is_exempt = |host, exempt| is_exempt(&Host::parse(host).unwrap(), 80, exempt);
+        for exempt in "*|a, H.Example ,b|example|*.example|h.example:80".split('|') {
             assert!(is_exempt("h.example", exempt), "{exempt}");
         }
-        for other in ["", ",,*x, .h", "x.h.example", "ample", "ex*"] {
+        for other in "|,,*x, .h|x.h.example|ample|h.example:81|0.0.0.0/0".split('|') {
             assert!(!is_exempt("h.example", other), "{other}");
         }
         assert!(is_exempt("[fd00::1]", "10.0.0.1,fd00:0::1"));
+        for (host, network, expected) in [
+            ("10.1.2.3", "10.0.0.0/8", true),
+            ("10.1.2.3", "10.1.2.2/31", true),
+            ("10.1.2.3", "10.1.2.2/32", false),
+            ("10.1.2.3", "0.0.0.0/0", true),
+            ("10.1.2.3", "::/0", false),
+            ("10.1.2.3", "10.0.0.0/x", false),
+            ("[fd00::1]", "fd00::/8", true),
+        ] {
+            assert_eq!(is_exempt(host, network), expected, "{host} {network}");
+        }
     }
 }
