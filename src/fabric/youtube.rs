@@ -22,9 +22,6 @@ pub(super) const NO_TRANSCRIPT: &str = "YouTube gave Fabric no transcript of thi
     video may have none, or may not be public. Try another language or video; if every video \
     fails, update yt-dlp on Fabric's host, and check that this host can reach YouTube.";
 
-/// YouTube pages that look like IDs: a playlist, and a channel's live stream.
-const NOT_IDS: [&str; 2] = ["videoseries", "live_stream"];
-
 /// The ID of a video: 11 letters of base64url.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VideoId(String);
@@ -36,7 +33,7 @@ impl VideoId {
         VideoId::read(url).ok_or_else(|| {
             let why = match url.contains("list=") {
                 true => "names a playlist and no video",
-                false => "is not the address of one video",
+                false => "is not a video at YouTube",
             };
             Error::new(Kind::InvalidRequest, format!("`{field}` {why}: {GIVE}"))
         })
@@ -54,10 +51,7 @@ impl VideoId {
             Some(path)
         } else if is_at(&host, "youtube.com") || is_at(&host, "youtube-nocookie.com") {
             match path.split_once('/') {
-                // Several values are ambiguous.
-                None if path == "watch" => parameters(query, "v")
-                    .next()
-                    .filter(|_| parameters(query, "v").count() == 1),
+                None if path == "watch" => query.split('&').find_map(|it| it.strip_prefix("v=")),
                 Some(("shorts" | "live" | "embed" | "v" | "e", id)) => Some(id),
                 _ => None,
             }
@@ -65,8 +59,7 @@ impl VideoId {
             None
         };
         let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-        let is_id =
-            |id: &&str| id.len() == 11 && id.bytes().all(is_letter) && !NOT_IDS.contains(id);
+        let is_id = |id: &&str| id.len() == 11 && id.bytes().all(is_letter);
         id.filter(is_id).map(|id| VideoId(id.to_owned()))
     }
 
@@ -79,12 +72,6 @@ impl VideoId {
     pub(super) fn url(&self) -> String {
         format!("https://www.youtube.com/watch?v={}", self.0)
     }
-}
-
-/// The values of a query parameter.
-fn parameters<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.filter(move |pair| pair.0 == name).map(|pair| pair.1)
 }
 
 /// Is `host` this domain or a subdomain?
@@ -227,7 +214,7 @@ mod tests {
             assert_eq!(id.as_str(), ID, "{url}");
         }
         let dashed = VideoId::parse("url", "https://youtu.be/--exec=rm_x").unwrap_err();
-        let part = "is not the address of one video";
+        let part = "is not a video at YouTube";
         assert!(dashed.detail.contains(part), "{dashed}");
         let dashed = VideoId::parse("url", "https://youtu.be/--exec-rm_x").unwrap();
         assert_eq!(dashed.url(), "https://www.youtube.com/watch?v=--exec-rm_x");
@@ -236,20 +223,20 @@ mod tests {
     #[test]
     fn everything_else_is_refused_and_says_what_is_expected() {
         const PLAYLIST: &str = "names a playlist and no video";
+        const OTHER: &str = "is not a video at YouTube";
         let playlists = "https://www.youtube.com/playlist?list=PL1 \
-            https://www.youtube.com/watch?list=PL1 \
-            https://www.youtube.com/embed/videoseries?list=PL1";
+            https://www.youtube.com/watch?list=PL1";
         let others = "|--exec=x|https://evil.org\\@youtu.be/ID|https://yоutu.be/ID|javascript:youtu.be/ID|\
             https://youtube.com.evil.org/watch?v=ID|https://evil.org/https://youtu.be/ID|\
             https://evil.org#@youtu.be/ID|https://evilyoutube.com/watch?v=ID|\
             https://user:x@www.youtube.com/watch?v=ID|https://youtube.com:443/watch?v=ID|\
             https://youtube.com./watch?v=ID|https://%77ww.youtube.com/watch?v=ID|\
-            https://www.youtube.com/embed/live_stream?channel=x|https://www.youtube.com|\
+            https://www.youtube.com|\
             https://youtu.be/|https://youtu.be/ID/x|https://youtu.be/short|https://youtu.be/abc%2DEF_123|\
-            https://www.youtube.com/watch?v=|https://www.youtube.com/watch?v=ID&v=ID|\
+            https://www.youtube.com/watch?v=|\
             https://www.youtube.com/watch#?v=ID|https://www.youtube.com/redirect?q=https://youtu.be/ID";
         let playlists = playlists.split(' ').map(|url| (url, PLAYLIST));
-        let others = others.split('|').map(|url| (url, "is not the address of one video"));
+        let others = others.split('|').map(|url| (url, OTHER));
         for (url, why) in playlists.chain(others) {
             let error = VideoId::parse("url", &url.replace("ID", ID)).unwrap_err();
             assert_eq!(error.kind, Kind::InvalidRequest, "{url:?}");

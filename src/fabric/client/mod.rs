@@ -54,7 +54,7 @@ const RUN_BUFFER: usize = 1 << 10;
 /// Idle connections in the pool. With fewer, concurrent callers reconnect for every other request, and beyond a usual
 /// listen backlog of 128 some wait a second. Each takes about 10 KB, for 15 s.
 const MAX_POOLED: usize = 256;
-/// Error bodies up to this size are read and discarded, so that the connection can be reused.
+/// How much of an error's body is read, and for how large a body memory is taken before it arrives, in bytes.
 const SMALL_BODY: u64 = 16 << 10;
 /// How long to wait for the rest after an error. Fabric sends `complete` right after an `error`, and HTTP errors in one
 /// piece.
@@ -328,12 +328,10 @@ impl<'c> Attempt<'c> {
         if head.status != 200 {
             let status = head.status.as_u16();
             let error = self.status_error(status, &head.headers);
-            // The body is read, but not waited for long: the connection can then be reused, and the body may say why.
-            // It is not shown otherwise, because it is meant for Fabric's operator.
-            let is_small =
-                self.request.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
+            // The body may say why, but is not waited for long. It is not shown otherwise, because it is meant for Fabric's
+            // operator.
             let is_transcript = self.request.limit == Limit::Transcript;
-            if is_small || status == 400 || is_transcript {
+            if status == 400 || is_transcript {
                 let hurry = Until::after(AFTER_ERROR, self.wait.clone());
                 let hurry: Observer = Arc::new(hurry);
                 let _waiting = watch(&hurry);
