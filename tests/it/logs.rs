@@ -233,8 +233,8 @@ fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
     let expected = [
         "method=GET path=/patterns/names status=200",
         "method=GET path=/models/names status=503 error=fabric-api-unavailable",
-        "method=GET path=/models/names try=2 status=503 error=fabric-api-unavailable",
-        "method=GET path=/models/names try=3 status=200",
+        "method=GET path=/models/names status=503 error=fabric-api-unavailable",
+        "method=GET path=/models/names status=200",
         "method=GET path=/patterns/%C3%BCberblick%20f%C3%BCr%20alle status=200",
         "method=POST path=/chat status=200",
         "method=POST path=/chat error=fabric-api-unavailable",

@@ -208,15 +208,13 @@ impl Client {
     pub(super) fn get(&self, request: &FabricRequest, wait: &Observer) -> Result<Vec<u8>, Error> {
         let mut deadline = None;
         let mut delays = RETRY_DELAYS.iter();
-        let mut attempt = 0;
         loop {
-            attempt += 1;
             let own = self.own(wait)?;
             // Starting Fabric has a limit of its own, so the time begins here.
             let deadline =
                 *deadline.get_or_insert_with(|| Instant::now() + self.time(request.limit).0);
             let left = deadline.saturating_duration_since(Instant::now());
-            let sent = self.send(request, attempt, own, None, left, wait);
+            let sent = self.send(request, own, None, left, wait);
             let read = sent.and_then(FabricResponse::into_bytes);
             let may_pass = |error: &Error| error.cause.is_some_and(Cause::is_passing);
             let in_time = |delay: &&Duration| Instant::now() + **delay < deadline;
@@ -238,7 +236,7 @@ impl Client {
         wait.still_waiting()?;
         let own = self.own(wait)?;
         let time = self.time(request.limit).0;
-        self.send(request, 1, own, Some(json), time, wait)
+        self.send(request, own, Some(json), time, wait)
     }
 
     /// Sends the request, to our `own` Fabric if there is one, with `json` as the body of a POST. The response if it is a
@@ -246,7 +244,6 @@ impl Client {
     fn send<'c>(
         &'c self,
         request: &'c FabricRequest,
-        attempt: usize,
         own: Option<Arc<Running>>,
         json: Option<Vec<u8>>,
         time: Duration,
@@ -255,7 +252,6 @@ impl Client {
         let call = Attempt {
             client: self,
             request,
-            attempt,
             begun: Instant::now(),
             wait,
         };
@@ -309,8 +305,6 @@ type Waiting = (WaitScope, Option<Arc<Running>>);
 struct Attempt<'c> {
     client: &'c Client,
     request: &'c FabricRequest,
-    /// Its number, from 1.
-    attempt: usize,
     begun: Instant,
     wait: &'c Observer,
 }
@@ -372,7 +366,6 @@ impl<'c> Attempt<'c> {
         let mut line = logging::Line::default();
         line.field("method", self.request.method)
             .field("path", self.request.path.as_str())
-            .optional("try", (self.attempt > 1).then_some(self.attempt))
             .optional("status", status)
             .optional("error", error.map(Kind::name))
             .field("duration_ms", self.begun.elapsed().as_millis() as u64);

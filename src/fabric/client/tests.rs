@@ -35,7 +35,6 @@ fn failed(as_error: impl FnOnce(Attempt<'_>) -> Error) -> Error {
             path: "/x".into(),
             limit: Limit::Run,
         },
-        attempt: 1,
         begun: Instant::now(),
         wait: &wait,
     })
