@@ -10,69 +10,58 @@ use Severity::{Failure, Passing, Warning};
 
 use crate::table::table;
 
-/// Whose failure it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    /// Fabric failed.
-    Fabric,
-    /// What the caller sent or did; the detail may quote it.
-    Caller,
-    /// This server, or one of its limits.
-    Server,
-}
-
 table! {
     /// The kind of failure. Its row has the last part of its URN, `urn:fabric-mcp:error:…`; its comment is the title that
     /// people see, and what `--help errors` says of it.
-    told Kind: (&'static str, Origin) {
+    told Kind: &'static str {
         /// Fabric cannot be reached
         /// Fabric cannot be reached: the connection, DNS or TLS failed, Fabric did not answer in time (runs excepted), or the status was 502 to 504 or 520 to 526
-        ApiUnavailable = ("fabric-api-unavailable", Origin::Fabric);
+        ApiUnavailable = "fabric-api-unavailable";
         /// No valid API key for Fabric
         /// Fabric's API key is missing or wrong: status 401 or 403
-        ApiUnauthorized = ("fabric-api-unauthorized", Origin::Fabric);
+        ApiUnauthorized = "fabric-api-unauthorized";
         /// Fabric failed
         /// Fabric failed with any other status of 500 or above
-        FabricInternal = ("fabric-internal-error", Origin::Fabric);
+        FabricInternal = "fabric-internal-error";
         // 429 and other 4xx, a redirect, an `error` event, and a 200 or `complete` without a run.
         /// Fabric answered with an error
         /// Fabric answered with an error, or with something that is not an answer
-        ApiError = ("fabric-api-error", Origin::Fabric);
+        ApiError = "fabric-api-error";
         /// The run went silent
         /// Fabric accepted the run but sent no text within --idle-timeout: the model may have failed
-        Timeout = ("fabric-timeout", Origin::Fabric);
+        Timeout = "fabric-timeout";
         // Also: silent for too long after content, or longer than a run may take.
         /// Fabric's answer was cut short
         /// The output was cut short; the result has what had arrived
-        StreamInterrupted = ("fabric-stream-interrupted", Origin::Fabric);
+        StreamInterrupted = "fabric-stream-interrupted";
         /// The answer is too large
         /// An answer of Fabric, or the result of a call, is larger than its limit
-        ResponseTooLarge = ("response-too-large", Origin::Server);
+        ResponseTooLarge = "response-too-large";
         /// No such pattern
         /// Fabric has no pattern of this name; the error suggests similar names
-        PatternNotFound = ("pattern-not-found", Origin::Caller);
+        PatternNotFound = "pattern-not-found";
         /// The request was refused
         /// An argument, name, variable or pattern was refused
-        InvalidRequest = ("invalid-request", Origin::Caller);
+        InvalidRequest = "invalid-request";
         /// Not allowed
         /// The caller's role or scope, or --read-only, does not allow it
-        Forbidden = ("forbidden", Origin::Server);
+        Forbidden = "forbidden";
         /// Too many requests
         /// Too many runs at once or in one minute, too little memory, or no model tokens left in this month
-        TooManyRequests = ("too-many-requests", Origin::Server);
+        TooManyRequests = "too-many-requests";
         /// Cancelled
         /// The caller cancelled, or the server stopped
-        Cancelled = ("cancelled", Origin::Caller);
+        Cancelled = "cancelled";
         /// Internal error
         /// A bug in fabric-mcp, or this machine has no thread, no disk space or no folder of patterns any more: the error says which
-        Internal = ("internal-server-error", Origin::Server);
+        Internal = "internal-server-error";
     }
 }
 
 impl Kind {
     /// The last part of the URN; also the label in logs and metrics.
     pub(crate) fn name(self) -> &'static str {
-        self.row().0
+        self.row()
     }
 
     /// The kind of that [`Kind::name`].
@@ -90,14 +79,17 @@ impl Kind {
         self.words()[1]
     }
 
-    /// Did Fabric fail?
+    /// Did Fabric fail? The URN says so.
     pub(crate) fn is_of_fabric(self) -> bool {
-        self.row().1 == Origin::Fabric
+        self.name().starts_with("fabric-")
     }
 
-    /// Does the detail of such an error quote what the caller sent?
+    /// Is it about what the caller sent or did, so that the detail may quote that?
     pub(crate) fn quotes_caller(self) -> bool {
-        self.row().1 == Origin::Caller
+        matches!(
+            self,
+            Kind::PatternNotFound | Kind::InvalidRequest | Kind::Cancelled
+        )
     }
 
     /// The whole URN.

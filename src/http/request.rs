@@ -223,8 +223,10 @@ impl Head {
                 Framing::Length(length.parse().unwrap_or(u64::MAX))
             }
             _ => {
-                return bad("A body needs one Content-Length, made of digits, or in HTTP/1.1 \
-                     Transfer-Encoding: chunked, but not both.");
+                return bad(
+                    "A body needs one Content-Length, made of digits, or in HTTP/1.1 \
+                     Transfer-Encoding: chunked, but not both.",
+                );
             }
         })
     }

@@ -116,7 +116,12 @@ pub(crate) fn read_lines(
 ) -> io::Result<()> {
     let mut input = BufReader::with_capacity(BUFFER, input);
     let mut line = Vec::new();
-    while input.by_ref().take(MAX_SOUGHT).read_until(b'\n', &mut line)? > 0 {
+    while input
+        .by_ref()
+        .take(MAX_SOUGHT)
+        .read_until(b'\n', &mut line)?
+        > 0
+    {
         if line.pop_if(|byte| *byte == b'\n').is_none() && line.len() as u64 == MAX_SOUGHT {
             input.skip_until(b'\n')?;
         }

@@ -20,9 +20,7 @@ use crate::config::ABORT_GRACE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method, Responder};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
-use crate::protocol::{
-    Id, Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER,
-};
+use crate::protocol::{Id, Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER};
 use crate::server::{Action, Call, SubscribeRequest, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;

@@ -304,7 +304,10 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         let carol = "carol read token-of-thirty-two-characters-c\n";
         file.write(&[ALICE, carol]);
         assert!(session_stream.next().unwrap().is_none());
-        includes(&subscription.next_json()["result"], json!({"resultType": "complete"}));
+        includes(
+            &subscription.next_json()["result"],
+            json!({"resultType": "complete"}),
+        );
         assert!(subscription.next().unwrap().is_none());
         // The run it pays for continues, but without notifications.
         contains(running.next_json().to_string(), ["Your token was removed"]);
