@@ -231,14 +231,20 @@ pub(super) struct HttpRequest<'a> {
 }
 
 impl<'a> HttpRequest<'a> {
-    /// Checks the `Content-Type` of a message.
+    /// Checks the type of a message, and that it is not compressed.
     pub(super) fn require_json(&self) -> Done {
         let head = self.exchange.head;
         let media = head.header("content-type").unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim_end();
         let is_json = media.eq_ignore_ascii_case("application/json");
         let detail = "A message is JSON: send it with Content-Type: application/json.";
-        HttpError::unless(is_json, 415, detail)
+        HttpError::unless(is_json, 415, detail)?;
+        let mut codings = head.headers_named("content-encoding");
+        let is_plain = codings.all(|coding| coding.eq_ignore_ascii_case("identity"));
+        let detail = "Compressed messages are not read: send it without Content-Encoding.";
+        let plain = Some("identity".to_owned());
+        HttpError::unless(is_plain, 415, detail)
+            .map_err(|error| error.with("Accept-Encoding", plain))
     }
 
     /// Checks that the client accepts a stream.
