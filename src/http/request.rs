@@ -211,23 +211,15 @@ impl Head {
             (values.next(), values.next())
         };
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let is_chunked = |coding: &str| modern && coding.eq_ignore_ascii_case("chunked");
         Ok(match (two("content-length"), two("transfer-encoding")) {
             ((None, _), (None, _)) => Framing::None,
-            ((None, _), (Some(coding), None))
-                if modern && coding.eq_ignore_ascii_case("chunked") =>
-            {
-                Framing::Chunked
-            }
+            ((None, _), (Some(coding), None)) if is_chunked(coding) => Framing::Chunked,
             // An overflow exceeds every limit.
             ((Some(length), None), (None, _)) if is_number(length) => {
                 Framing::Length(length.parse().unwrap_or(u64::MAX))
             }
-            _ => {
-                return bad(
-                    "A body needs one Content-Length, made of digits, or in HTTP/1.1 \
-                     Transfer-Encoding: chunked, but not both.",
-                );
-            }
+            _ => return bad("Send one Content-Length in digits, or in HTTP/1.1 only `chunked`."),
         })
     }
 }

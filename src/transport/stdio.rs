@@ -23,7 +23,7 @@ use super::pipe::Pipe;
 pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
 
 /// Longest line that is read to find its id; what is longer is skipped. Bytes.
-const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
+const MAX_LINE: u64 = 4 * MAX_MESSAGE as u64;
 
 /// Input is read in pieces of this size, and output is collected up to it.
 pub(super) const BUFFER: usize = 64 << 10;
@@ -116,13 +116,8 @@ pub(crate) fn read_lines(
 ) -> io::Result<()> {
     let mut input = BufReader::with_capacity(BUFFER, input);
     let mut line = Vec::new();
-    while input
-        .by_ref()
-        .take(MAX_SOUGHT)
-        .read_until(b'\n', &mut line)?
-        > 0
-    {
-        if line.pop_if(|byte| *byte == b'\n').is_none() && line.len() as u64 == MAX_SOUGHT {
+    while input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? > 0 {
+        if line.pop_if(|byte| *byte == b'\n').is_none() && line.len() as u64 == MAX_LINE {
             input.skip_until(b'\n')?;
         }
         line.pop_if(|byte| *byte == b'\r');
