@@ -54,11 +54,16 @@ impl Accepts {
     }
 }
 
-/// Whether values of `Accept` name one of these types. Weights are not read: whoever names a type takes it.
+/// Whether values of `Accept` name one of these types, and give it weight.
 pub(crate) fn names<'v>(mut values: impl Iterator<Item = &'v str>, types: &[&str]) -> bool {
+    let is_weightless = |part: &str| {
+        let (name, value) = part.split_once('=').unwrap_or_default();
+        name.trim().eq_ignore_ascii_case("q") && value.trim().parse() == Ok(0.0_f32)
+    };
     let is_one = |media: &str| {
-        let name = media.split(';').next().unwrap_or_default().trim();
-        types.iter().any(|one| one.eq_ignore_ascii_case(name))
+        let mut parts = media.split(';');
+        let name = parts.next().unwrap_or_default().trim();
+        types.iter().any(|one| one.eq_ignore_ascii_case(name)) && !parts.any(is_weightless)
     };
     values.any(|value| value.split(',').any(is_one))
 }
@@ -337,10 +342,24 @@ mod tests {
             (&["TEXT/Event-Stream;charset=utf-8"], false, true),
             (&["application/*;q=0.5,text/html"], true, false),
             (&["text/html"], false, false),
-            (&["application/jsonx, */json,;q=1"], false, false),
+            (&["application/json;q=0, text/event-stream"], false, true),
+            (&["*/*;q=0"], false, false),
         ] {
             let found = Accepts::of(values.iter().copied());
             assert_eq!(found, Accepts { json, events }, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_type_counts_by_its_name_and_its_weight() {
+        let good = " text/html |Text/HTML;level=1|text/html; q=0.1|text/html;q=x";
+        let bad = "text/html; Q = 0.000|text/html;q=0|text/*|*/*|text/htmlx|;q=1|";
+        for (all, expected) in [(good, true), (bad, false)] {
+            for media in all.split('|') {
+                let accept = format!("a/b;q=0,{media}");
+                let found = names([&*accept].into_iter(), &["text/html"]);
+                assert_eq!(found, expected, "{media}");
+            }
         }
     }
 

@@ -18,7 +18,7 @@ const REQUESTS: &str = "\
 200 GET /mcp HTTP/1.1|HTML|If-None-Match: *|Range: bytes=0-1
 200 GET /mcp/ HTTP/1.0|Accept: x/y|Accept: TEXT/html
 200 HEAD /mcp HTTP/1.1|HTML
-401 GET /mcp HTTP/1.1|Accept: text/htmlx, text/*, */*
+401 GET /mcp HTTP/1.1|Accept: text/html;q=0, text/*, */*
 401 GET /mcp HTTP/1.1|Accept: text/html, text/event-stream
 401 GET /mcp HTTP/1.1|HTML|Accept: text/event-stream
 401 GET /mcp HTTP/1.1
