@@ -75,9 +75,7 @@ impl Streamable {
         HttpError::unless(accepts.json || accepts.events, 406, detail)?;
         let body = incoming.read_body(caller)?;
         let (head, server) = (incoming.exchange.head, &incoming.web.server);
-        // Known or not: versions are dates, which compare as text.
-        let is_modern = |version: &str| version >= Revision::R2026_07_28.name();
-        let modern_header = head.header(VERSION_HEADER).is_some_and(is_modern);
+        let modern_header = head.header(VERSION_HEADER).is_some_and(is_modern_version);
         let (parsing, mut inbound) = read(&body.bytes, modern_header, None, &caller.account)
             .map_err(|answer| HttpError::answer(503, answer))?;
         // In a revision without batches, an array is not a request either.
@@ -312,4 +310,33 @@ fn bad_message(status: u16, code: i32, reason: &str, id: Option<&Id>) -> HttpErr
 /// The answer to a message in a session that was ended, or is another's.
 fn session_ended(id: Option<&Id>) -> HttpError {
     bad_message(404, INVALID_REQUEST, SESSION_ENDED, id)
+}
+
+/// Is this version, known or not, one of those without sessions? Versions are dates, which compare as text.
+fn is_modern_version(version: &str) -> bool {
+    let is_date = |b: u8| b.is_ascii_digit() || b == b'-';
+    version.len() == 10 && version.bytes().all(is_date) && version >= Revision::R2026_07_28.name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_without_sessions_are_the_newer_dates() {
+        for (version, modern) in [
+            ("2026-07-28", true),
+            ("2027-01-01", true),
+            ("9999-99-99", true),
+            ("2026-07-27", false),
+            ("2025-11-25", false),
+            ("latest", false),
+            ("2026-07-281", false),
+            ("", false),
+            ("zzzz-zz-zz", false),
+            ("2026/07/28", false),
+        ] {
+            assert_eq!(is_modern_version(version), modern, "{version}");
+        }
+    }
 }
