@@ -148,22 +148,18 @@ pub(crate) fn result(
     let (id, end) = (record.id, offset + most);
     let is_working = record.state == RunState::Working;
     if part.is_some() {
-        let again = "call fabric_get_run again with offset";
+        let state = record.state.name();
         let state = match &error {
-            Some(error) if error.kind == Kind::Cancelled => Some(format!(
-                "The run was {}: this is the part of its output that had arrived.",
-                record.state.name()
-            )),
-            Some(error) => Some(format!("The run failed. {}", error.detail)),
-            None if is_working => Some(format!(
-                "The run is still working: {again} {end} for the rest."
-            )),
-            None => None,
+            Some(error) if error.kind != Kind::Cancelled => {
+                Some(format!("The run failed. {}", error.detail))
+            }
+            error => (error.is_some() || is_working)
+                .then(|| format!("The run is {state}: this is its output so far.")),
         };
         let earlier = earlier().filter(|_| !is_working && offset == 0);
         let next = Some(end).filter(|end| *end < all);
-        let more = next.filter(|_| !is_working);
-        let more = more.map(|next| format!("There is more of the output: {again} {next}."));
+        let more = (is_working || next.is_some())
+            .then(|| format!("For the rest, call fabric_get_run again with offset {end}."));
         let error = error
             .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
         let model = Some(&record.model).filter(|model| !model.is_empty());
@@ -181,25 +177,17 @@ pub(crate) fn result(
             .optional("error", error));
     }
     let omitted = Some(all - end).filter(|left| *left > 0);
-    let more = match omitted {
-        _ if is_working => Some(format!(
-            "The run is still working, and this is its output so far. Call fabric_get_run with \
-             run_id {id} and offset {end} for the rest; calling fabric_run_pattern again would \
-             start, and charge for, another run."
-        )),
-        Some(_) => {
-            let rest = format!("Read the rest with fabric_get_run, run_id {id} and offset {end}.");
-            let how = match kept {
-                Some(_) => &rest,
-                None => "Do not run the pattern again only to see the rest.",
-            };
-            let cut = format!("max_chars cut the output to {end} of its {all} characters. {how}");
-            Some(backend.policy.offered(&cut))
-        }
-        None => None,
+    let mut more = match is_working {
+        true => "The run is still working, and this is its output so far.".to_owned(),
+        false => format!("max_chars cut the output to {end} of its {all} characters."),
     };
+    if kept.is_some() {
+        more += &format!(" Read the rest with fabric_get_run, run_id {id} and offset {end}.");
+    }
+    more += " Calling fabric_run_pattern again would start, and charge for, another run.";
+    let is_part = is_working || omitted.is_some();
     Ok(outcome
-        .warn(more)
+        .warn(is_part.then(|| backend.policy.offered(&more)))
         .optional("omitted_chars", omitted)
         .optional("run_id", kept))
 }
