@@ -11,7 +11,6 @@ use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, Usage};
 use crate::protocol::{ResultWriter, Revision};
 use crate::runs::{Record, Run, RunError, RunReport, RunState, RunWriter};
-use crate::text::counted;
 use crate::time::timestamp;
 
 use super::outcome::too_large;
@@ -203,11 +202,7 @@ pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Value
         RunState::Failed | RunState::Interrupted if modern => "completed",
         RunState::Failed | RunState::Interrupted => "failed",
     };
-    let so_far = if status == "working" { " so far" } else { "" };
-    let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
-    if let Some(chars) = record.chars {
-        message += &format!(", {}{so_far}", counted(chars, "character"));
-    }
+    let message = format!("{}: {}", record.patterns.join(", "), record.state.name());
     let (ttl, poll) = match modern {
         true => ("ttlMs", "pollIntervalMs"),
         false => ("ttl", "pollInterval"),
