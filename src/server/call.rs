@@ -103,13 +103,16 @@ impl CallHead {
     }
 
     /// The answer of a call that was refused.
-    fn refuse(&self, mut refusal: Refusal) -> Answer {
+    pub(super) fn refuse(&self, mut refusal: Refusal) -> Answer {
         let revision = self.request.revision;
         tools::report(self, None, &Err(refusal.error.clone().into()), None);
         if self.tool.is_none() {
             metrics::failure(&refusal.error);
             let mut line = Line::default();
             line.field("method", self.method);
+            for (key, value) in &self.fields {
+                line.field(key, value.as_str());
+            }
             let level = logging::level(&refusal.error);
             log_refusal(level, line, &refusal, &self.request_id);
         } else if self.ttl.is_none()

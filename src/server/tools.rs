@@ -108,10 +108,15 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     let Some(tool) = offered().find(|tool| tool.name == name) else {
         let shown = shown(name, 64);
         let names: Vec<&str> = offered().map(|tool| tool.name).collect();
-        return Err(Refusal::params(format!(
-            "There is no tool \"{shown}\": the tools are {}.",
-            names.join(", ")
-        )));
+        let names = names.join(", ");
+        let refusal = Refusal::params(format!(
+            "There is no tool \"{shown}\": the tools are {names}."
+        ));
+        request.head.fields = vec![
+            ("tool", shown),
+            ("reason", "no such tool is offered".into()),
+        ];
+        return Ok(Action::Answer(request.head.refuse(refusal)));
     };
     let (backend, revision) = (&server.backend, request.context().revision);
     let is_task = params.get("task").is_some() && tasks::are_asked_for(backend, revision);

@@ -123,6 +123,7 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
             ("fabric_run_pattern", hot),
             ("fabric_run_pattern", json!({})),
             ("fabric_list_models", json!({"x": 1})),
+            ("fabric_nope", json!({})),
             ("fabric_run_pattern", run("ai")),
             ("fabric_run_pattern", run("ai")),
         ] {
@@ -147,6 +148,8 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
         contains(&metrics, [kind]);
         let part = "fabric_mcp_fabric_errors_total{";
         assert!(!metrics.contains(part), "{metrics}");
+        let unknown = line(&server.process, &["tool=fabric_nope"]);
+        contains(unknown, [" WARN ", "caller=", "reason="]);
         let line = line(&server.process, &["error=too-many-requests"]);
         let call = "tool=fabric_run_pattern pattern=ai model=default ok=false";
         contains(line, [" WARN ", call, "reason="]);
