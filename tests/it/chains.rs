@@ -43,6 +43,22 @@ fn a_plan_with_a_hole_is_refused_before_anything_is_run() {
 }
 
 #[test]
+fn a_step_that_failed_after_others_were_run_is_not_said_to_have_run_nothing() {
+    let (fabric, mut client) = ready();
+    fabric.once_run(Reply::gated(&["kept", ""]));
+    fabric.once_run(Reply::failure(500, json!("x")));
+    let arguments = chain("summarize", json!(["ai"]));
+    let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
+    let call = client.begin("tools/call", params);
+    fabric.wait_held(1);
+    fabric.names(json!(["summarize"]));
+    fabric.release();
+    let said = client.answer(&call).to_string();
+    expect::contains(&said, ["Step 2 of 2 (ai) failed.", "no pattern named"]);
+    assert!(!said.contains("Nothing was run"), "{said}");
+}
+
+#[test]
 fn each_step_gets_the_output_of_the_one_before_over_every_transport() {
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();

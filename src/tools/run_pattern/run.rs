@@ -266,8 +266,9 @@ impl RunPattern {
             }
         };
         if count > 1 {
-            let i = i + 1;
-            error.detail = format!("Step {i} of {count} ({pattern}) failed. {}", error.detail);
+            // The steps before it were.
+            let (i, why) = (i + 1, error.detail.replace(" Nothing was run.", ""));
+            error.detail = format!("Step {i} of {count} ({pattern}) failed. {why}");
         }
         let partial = Some(output.start(MAX_PARTIAL_TEXT, context));
         Err(Failure {
