@@ -33,6 +33,8 @@ const MAX_WAIT: usize = 50;
 /// Runs in a list, and what is said if there are more.
 const LATEST: usize = 50;
 const OLDER: &str = "Only the latest 50 runs are listed: query finds older ones by their words.";
+/// What is said if a list is asked for as well as one run.
+const NOT_USED: &str = "`query` and `since` were not used: they find runs if run_id is left out.";
 /// Characters of its output that a run is listed with, and that a query looks at.
 const EXCERPT: usize = 60;
 const SEARCHED: usize = 200;
@@ -63,7 +65,8 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
             let wait = wait.unwrap_or(usual.map_or(most, |usual| usual.min(most)));
             follow(context, &run, wait, offset)?;
             let (backend, account) = (&context.backend, context.account());
-            result(&run, Some((offset, max_chars)), backend, account)
+            let found = result(&run, Some((offset, max_chars)), backend, account)?;
+            Ok(found.warn((query.is_some() || since.is_some()).then(|| NOT_USED.to_owned())))
         })
     })
 }

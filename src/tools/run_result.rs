@@ -159,14 +159,17 @@ pub(crate) fn result(
         let next = Some(end).filter(|end| *end < all);
         let more = (is_working || next.is_some())
             .then(|| format!("For the rest, call fabric_get_run again with offset {end}."));
+        let told = state
+            .into_iter()
+            .chain(more)
+            .reduce(|state, more| state + " " + &more);
         let error = error
             .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
         let model = Some(&record.model).filter(|model| !model.is_empty());
         return Ok(outcome
-            .warn(state)
+            .warn(told)
             .warn((given > all).then(|| nothing_there("output", all)))
             .warn(earlier)
-            .warn(more)
             .member("run_id", id)
             .member("patterns", &record.patterns)
             .optional("model", model)
@@ -180,10 +183,10 @@ pub(crate) fn result(
         true => "The run is still working, and this is its output so far.".to_owned(),
         false => format!("max_chars cut the output to {end} of its {all} characters."),
     };
+    more += " Do not run the pattern again: that would start, and charge for, another run.";
     if kept.is_some() {
         more += &format!(" Read the rest with fabric_get_run, run_id {id} and offset {end}.");
     }
-    more += " Calling fabric_run_pattern again would start, and charge for, another run.";
     let is_part = is_working || omitted.is_some();
     Ok(outcome
         .warn(is_part.then(|| backend.policy.offered(&more)))
