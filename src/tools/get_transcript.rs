@@ -44,7 +44,9 @@ fn is_language(value: &str) -> bool {
         && code != "all"
         && code.bytes().all(|b| b.is_ascii_lowercase())
         && value.len() <= 35
-        && value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
 /// How a transcript is wanted.

@@ -19,7 +19,7 @@ const RUN: &str = "fabric_run_pattern";
 #[test]
 fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     let (fabric, mut client) = ready();
-    let none = "|null|{input}|[paste text here]|<your_text>|%TEXT%|None|``` ```|(N/A)|输入:|[Text hier einfügen]|";
+    let none = "|null|{input}|[paste text here]|<your_text>|<text to summarize>|TODO|%TEXT%|None|``` ```|(N/A)|输入:|[Text hier einfügen]|";
     let named = "/tmp/x.md| https://youtu.be/abc-DEF_123\n|Summarize report.pdf";
     for input in [none, named].concat().split('|') {
         let run = |more: Value| extended(json!({"pattern_name": "ai", "input_text": input}), more);

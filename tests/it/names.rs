@@ -56,7 +56,7 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     let run = |context: &str| ai(json!({"context_name": context}));
     let says = [
         "`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?",
-        "fabric_list_contexts has them all. Nothing was run.",
+        "Leave it out, or take one of fabric_list_contexts. Nothing was run.",
     ];
     refused(&mut client, run("wrok"), says);
     fabric.expect_chats(0);
@@ -79,8 +79,7 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
 fn a_strategy_that_is_not_there_is_refused() {
     let (fabric, mut client) = ready();
     let run = |strategy: &str| ai(json!({"strategy_name": strategy}));
-    let says =
-        "no strategy named \"selfrefin\". Did you mean \"self-refine\"? fabric_list_strategies";
+    let says = "no strategy named \"selfrefin\". Did you mean \"self-refine\"? Leave it out, or take one of fabric_list_strategies";
     refused(&mut client, run("selfrefin"), [says]);
     let plan = ai(json!({"then": ["ai", {"pattern_name": "ai", "strategy_name": "cto"}]}));
     let says = ["`then[1].strategy_name`", "\"cot\""];
@@ -94,9 +93,8 @@ fn a_strategy_that_is_not_there_is_refused() {
 #[test]
 fn a_single_run_asks_for_models_only_when_it_failed() {
     let run = |model: &str, vendor: &str| ai(json!({"model_name": model, "vendor_name": vendor}));
-    let model = "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? fabric_list_models has them all.";
-    let vendor =
-        "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? fabric_list_models";
+    let model = "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? Leave it out, or take one of fabric_list_models.";
+    let vendor = "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? Leave it out, or take one of fabric_list_models";
     let case = "Fabric has no vendor named \"openai\". Did you mean \"OpenAI\"?";
     let model_case =
         "Fabric has no model named \"GPT-X\" of the vendor OpenAI. Did you mean \"gpt-x\"?";
@@ -109,11 +107,15 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
         let (fabric, mut client) = ready();
         ran(&mut client, ai(json!({"model_name": "GPT-X"})));
         assert!(fabric.requests_of("GET /models/names").is_empty());
+        fabric.wait_requests("GET /patterns/names", 1);
+        fabric.forget();
         let error = Reply::sse().error("Error: could not find vendor.");
         fabric.once_run(error.complete());
         let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
         expect::contains(&said, [says, "could not find vendor"]);
-        assert_eq!(fabric.requests_of("GET /models/names").len(), 1);
+        for list in ["GET /models/names", "GET /patterns/names"] {
+            assert_eq!(fabric.requests_of(list).len(), 1, "{list}");
+        }
     }
     let (fabric, mut client) = ready();
     let words = "Error: Requested Model = gpt-y\n Default Model = m\n Default Vendor = V.\n\ncould not find vendor";

@@ -86,7 +86,9 @@ pub(super) fn check(
         || lacks_input
         || read.is_some_and(|read| lacks(&read.variables).is_err());
     if is_whole {
-        let read = patterns(steps, input, lacks_input, context, &mut found);
+        let names = fabric.names(Duration::ZERO, wait);
+        let read = names
+            .and_then(|names| patterns(&names, steps, (input, lacks_input), context, &mut found));
         // What is refused anyway needs no list.
         if refused.is_none() && found.iter().all(Result::is_ok) {
             read?;
@@ -148,7 +150,8 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
     }
     // Fabric names one fault at a time.
     let (steps, mut found) = (std::slice::from_ref(step), Vec::new());
-    let _ = patterns(steps, "", false, context, &mut found);
+    let names = fabric.names(fabric.missing(), &context.wait());
+    let _ = names.map(|names| patterns(&names, steps, ("", false), context, &mut found));
     error = Error::all(found.into_iter().filter_map(Result::err))
         .err()
         .unwrap_or(error);
@@ -173,14 +176,13 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
 
 /// Finds unknown patterns and missing variables of a chain, and a missing input.
 fn patterns(
+    names: &Names,
     steps: &[Chat],
-    input: &str,
-    lacks_input: bool,
+    (input, lacks_input): (&str, bool),
     context: &Arc<Context>,
     found: &mut Vec<Finding>,
 ) -> Result<(), Error> {
     let wait = &context.wait();
-    let names = context.backend.fabric.names(Duration::ZERO, wait)?;
     // A missing or invalid name has been refused before.
     let is_named = |(_, step): &(usize, &Chat)| step.pattern != Name::default();
     for (i, step) in steps.iter().enumerate().filter(is_named) {
@@ -189,7 +191,7 @@ fn patterns(
         if !names.contains(pattern.as_str()) {
             // Only patterns that may be run are suggested.
             let allows = |name: &str| context.backend.policy.allows(name);
-            let mut unknown = not_found(pattern, &names, &allows);
+            let mut unknown = not_found(pattern, names, &allows);
             let why = unknown.detail;
             unknown.detail = format!("`{prefix}pattern_name`: {why} Nothing was run.");
             found.push(Err(unknown));
@@ -366,7 +368,7 @@ mod tests {
         ] {
             assert_eq!(unknown(&models, model, vendor), None, "{model} {vendor}");
         }
-        let ends = "fabric_list_models has them all.";
+        let ends = "Leave it out, or take one of fabric_list_models.";
         let model_named = "model_name: Fabric has no model named";
         let vendor_named = "vendor_name: Fabric has no vendor named";
         let mine = format!("{model_named} \"gpt-y\". Did you mean \"gpt-x\"? ");
