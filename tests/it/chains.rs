@@ -47,9 +47,8 @@ fn a_step_that_failed_after_others_were_run_is_not_said_to_have_run_nothing() {
     let (fabric, mut client) = ready();
     fabric.once_run(Reply::gated(&["kept", ""]));
     fabric.once_run(Reply::failure(500, json!("x")));
-    let arguments = chain("summarize", json!(["ai"]));
-    let params = json!({"name": "fabric_run_pattern", "arguments": arguments});
-    let call = client.begin("tools/call", params);
+    let plan = chain("summarize", json!(["ai"]));
+    let call = client.begin_call("fabric_run_pattern", plan, None);
     fabric.wait_held(1);
     fabric.names(json!(["summarize"]));
     fabric.release();

@@ -113,9 +113,8 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
         fabric.once_run(error.complete());
         let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
         expect::contains(&said, [says, "could not find vendor"]);
-        for list in ["GET /models/names", "GET /patterns/names"] {
-            assert_eq!(fabric.requests_of(list).len(), 1, "{list}");
-        }
+        let asked = ["models", "patterns"].map(|list| format!("GET /{list}/names"));
+        assert_eq!(asked.map(|list| fabric.requests_of(&list).len()), [1, 1]);
     }
     let (fabric, mut client) = ready();
     let words = "Error: Requested Model = gpt-y\n Default Model = m\n Default Vendor = V.\n\ncould not find vendor";

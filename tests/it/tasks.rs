@@ -67,12 +67,11 @@ fn a_modern_caller_that_supports_tasks_gets_one() {
         let mut client = transports::open(wire, Era::MODERN, program, None);
         let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
         assert_eq!(created["resultType"], "task", "{wire:?} {created}");
-        let working = "summarize: working";
-        let id = task(&created, working, "Ms");
+        let id = task(&created, "summarize: working", "Ms");
         let about = knowing(json!({"taskId": id}));
         let got = client.ask("tasks/get", about.clone())["result"].take();
         assert_eq!(got["resultType"], "complete", "{got}");
-        task(&got, working, "Ms");
+        task(&got, "summarize: working", "Ms");
         fabric.release();
         let done = ended(client.as_mut(), &about);
         task(&done, "summarize: completed", "Ms");
@@ -185,8 +184,7 @@ fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
     let mut params = run(json!({"task": {"ttl": 9_999_999}, "_meta": {"progressToken": "t"}}));
     params["arguments"]["stream"] = json!(true);
     let created = client.result("tools/call", params);
-    let begun = "summarize: working";
-    let about = json!({"taskId": task(&created["task"], begun, "")});
+    let about = json!({"taskId": task(&created["task"], "summarize: working", "")});
     assert_eq!(created.as_object().unwrap().len(), 1, "{created}");
     // Progress continues, and names its task.
     let related = json!({"io.modelcontextprotocol/related-task": about});
