@@ -16,7 +16,6 @@
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::mem::take;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,7 +29,7 @@ use crate::sync::lock;
 use crate::text::unusable;
 use crate::time::{milliseconds, milliseconds_now, next_month, timestamp};
 
-use super::ledger::{LedgerLine, LedgerState, estimate, line};
+use super::ledger::{LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
 use super::table::REFRESH;
 use super::{PIECE, pieces};
@@ -174,14 +173,14 @@ impl Folder {
         Ok(())
     }
 
-    /// Reads a run, and settles it if its process has died: it gets its lines in the ledger, and becomes `interrupted` if it
-    /// was working.
+    /// Reads a run, and ends it if it was working and its process has died: it becomes `interrupted`, and its step gets its
+    /// line in the ledger.
     ///
     /// # Errors
     /// See [`is_gone`].
     pub(super) fn load(&self, id: RunId) -> io::Result<Record> {
         let mut record = self.read(id)?;
-        if !record.is_settled() {
+        if record.state == RunState::Working {
             // One at a time: a lock that is held must be that of the run's process, and not of another thread here.
             let _trying = lock(&self.trying);
             let Ok(_lock) = self.claim(id) else {
@@ -190,7 +189,7 @@ impl Folder {
             };
             // The run may have ended in between: its end is written before the lock is given up.
             record = self.read(id)?;
-            if !record.is_settled() {
+            if record.state == RunState::Working {
                 self.settle(&mut record);
             }
         }
@@ -225,7 +224,7 @@ impl Folder {
         })
     }
 
-    /// Brings the record of a run that is not settled up to date with its files. The characters of its text are not counted.
+    /// Brings the record of a run that is working up to date with its files. The characters of its text are not counted.
     fn update(&self, record: &mut Record) {
         let id = record.id;
         let modified = |part| self.plain(id, part)?.modified().ok().map(milliseconds);
@@ -235,38 +234,32 @@ impl Folder {
         }
         record.updated = record.updated.max(text.max(mark).unwrap_or(0));
         record.bytes = self.text_length(id);
-        // Even if it has ended, so that it is read again until all its lines are written.
-        (record.chars, record.ended) = (None, None);
+        record.chars = None;
     }
 
     /// Ends a run whose process has died. Call it with its lock held. It ends now, so that it is kept as long as any
     /// other.
     fn settle(&self, record: &mut Record) {
-        let (now, mut lines) = (milliseconds_now(), take(&mut record.lines));
+        let now = milliseconds_now();
         // The step may have ended after a month did, and the clock may have been set back since.
         let times = [record.updated, now].map(|at| [timestamp(at), next_month(at)]);
-        if record.state == RunState::Working {
-            self.update(record);
-            let end = match record.state {
-                RunState::Working => RunState::Interrupted,
-                cancelled => cancelled,
-            };
-            let ended = record.updated.min(now);
-            record.end(end, now);
-            self.measure(record);
-            lines.extend(record.asked.take().map(|asked| {
-                // There is no text before the last step.
-                let written = estimate(record.chars.unwrap_or(0));
-                line(ended, record, &asked, end.name(), Err([0, written]))
-            }));
-        }
-        // A damaged file may say anything.
-        lines.retain(|line| LedgerLine::parse(line).is_some() && line.is_char_boundary(7));
-        let fails = |line: &String| self.account_dead(line, times.as_flattened()).is_err();
-        if lines.iter().any(fails) {
-            // The next process that finds the run tries again.
-            record.ended = None;
-            return;
+        self.update(record);
+        let end = match record.state {
+            RunState::Working => RunState::Interrupted,
+            cancelled => cancelled,
+        };
+        let ended = record.updated.min(now);
+        record.end(end, now);
+        self.measure(record);
+        if let Some(asked) = record.asked.take() {
+            // There is no text before the last step.
+            let written = estimate(record.chars.unwrap_or(0));
+            let line = line(ended, record, &asked, end.name(), Err([0, written]));
+            if self.account_dead(&line, times.as_flattened()).is_err() {
+                // The next process that finds the run tries again.
+                record.ended = None;
+                return;
+            }
         }
         match self.write(record, true) {
             Ok(()) => self.remove(record.id, &[CANCEL]),

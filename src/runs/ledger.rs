@@ -7,9 +7,8 @@
 //! the file's lock and in one write. If a killed process has left half a line, the next process ends that line, and it
 //! does not count, because a line ends with its step. No file is ever removed here.
 //!
-//! A step has one line. Until it is written, the run's file says so, and its text stays locked. If the process was killed
-//! before it wrote the line, the process that finds the run writes it; until then, the run is not settled. Of two lines
-//! for one step, the first counts.
+//! A step has one line, which its process writes when the step has ended. While the step lasts, the run's file says so: if
+//! the process is killed, whoever finds the run writes the line. Of two lines for one step, the first counts.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -31,8 +30,6 @@ use crate::time::timestamp;
 
 /// Most lines that wait until they can be written; those that come later are only in the log.
 const MAX_WAITING: usize = 10_000;
-/// How many of them keep the file of their run open.
-const MAX_OPEN: usize = 64;
 /// Longest line that is read, in bytes: no length in the folder is trusted.
 const MAX_LINE: u64 = 64 << 10;
 /// Longest wait for another process that is writing, and how often the lock is tried during that time. A process that
@@ -105,13 +102,6 @@ impl Folder {
         lock(&self.ledger).waiting.push_back(line);
     }
 
-    /// Is this line among the first that are still to be written? A run with such a line keeps its file open, so that others
-    /// leave the line to this process.
-    pub(super) fn is_waiting(&self, line: &String) -> bool {
-        let state = lock(&self.ledger);
-        state.waiting.iter().take(MAX_OPEN).any(|one| one == line)
-    }
-
     /// Writes the line of a step whose process has died, unless the ledger of its month, or of one of `times`, has it.
     ///
     /// # Errors
@@ -147,8 +137,8 @@ impl Folder {
         self.log_waiting(MAX_WAITING)
     }
 
-    /// Keeps the first so many of the lines that wait, and logs the others, which are nowhere else from then on. At the
-    /// end of the process these are all, although whoever finds the last runs writes theirs. Returns how many still wait.
+    /// Keeps the first so many of the lines that wait, and logs the others, which are nowhere else from then on: at the
+    /// end of the process, these are all. Returns how many still wait.
     pub(super) fn log_waiting(&self, first: usize) -> usize {
         let (_alone, mut state) = (lock(&self.is_held), lock(&self.ledger));
         let first = first.min(state.waiting.len());
@@ -475,9 +465,8 @@ mod tests {
         // Nothing can be written to a folder.
         fs::create_dir(at.0.join(JULY)).unwrap();
         let unwritten = line(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
-        folders[0].account(unwritten.clone());
-        let found = (folders[0].flush(), folders[0].is_waiting(&unwritten));
-        assert_eq!(found, (1, true));
+        folders[0].account(unwritten);
+        assert_eq!(folders[0].flush(), 1);
         let used = |day, caller| {
             let now = TODAY + day * DAY;
             folders.each_ref().map(|folder| folder.used(now, caller))

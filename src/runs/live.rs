@@ -210,7 +210,7 @@ impl LiveRun {
         self.write(Some(false));
     }
 
-    /// The step whose model was asked has ended: writes its line, once. Until it is written, the line stays with the run.
+    /// The step whose model was asked has ended: writes its line, once.
     pub(super) fn answered(&self, ledger: &Folder, outcome: &str, tokens: Spent) {
         let mut state = self.state();
         let Some(asked) = state.record.asked.clone() else {
@@ -224,7 +224,6 @@ impl LiveRun {
         };
         let line = line(self.clock.today(), record, &asked, outcome, tokens);
         record.asked = None;
-        record.lines.push(line.clone());
         ledger.add(line);
         drop(state);
         ledger.flush();
@@ -315,9 +314,8 @@ impl LiveRun {
         Some(record)
     }
 
-    /// Writes the end to disk, durably, text first. If that fails, or a line of the ledger still waits, the text stays
-    /// locked: for other processes the run works until its end is written. On a full disk `make_room` may say that it can
-    /// be tried again.
+    /// Writes the end to disk, durably, text first. If that fails, the text stays locked: for other processes the run
+    /// works until its end is written. On a full disk `make_room` may say that it can be tried again.
     pub(super) fn write_end(
         &self,
         folder: &Folder,
@@ -341,7 +339,6 @@ impl LiveRun {
                 if is_marked() {
                     record.state = RunState::Cancelled;
                 }
-                record.lines.retain(|line| folder.is_waiting(line));
                 folder.write(record, true)?;
                 if record.state == RunState::Cancelled || !is_marked() {
                     return Ok(());
@@ -355,11 +352,9 @@ impl LiveRun {
                 return false;
             }
         }
-        if record.is_settled() {
-            files.text = None;
-            folder.remove(self.id, &[CANCEL]);
-        }
-        record.is_settled()
+        files.text = None;
+        folder.remove(self.id, &[CANCEL]);
+        true
     }
 
     /// Closes it with this record.

@@ -7,9 +7,7 @@ use std::time::SystemTime;
 
 use crate::access::Identity;
 use crate::account::{Accounts, Resource};
-use crate::time::timestamp;
 
-use super::ledger::LOCKED;
 use super::tests::{Bench, KEEP, LONG, accounts, by_hand, clock, complete, named, record};
 use super::*;
 
@@ -515,55 +513,6 @@ fn that_a_model_was_asked_is_written_as_soon_as_there_is_room() {
     fs::remove_dir(obstacle).unwrap();
     tick(&writer);
     assert!(is_there(), "if the process is killed now, the step is paid");
-}
-
-#[test]
-fn no_line_is_lost_if_the_process_is_killed_while_the_ledger_is_busy() {
-    let (at, bench) = one_process();
-    let month = format!("usage-{}.tsv", &timestamp(milliseconds_now())[..7]);
-    let ledger = File::create(at.0.join(&month).with_extension(LOCKED)).unwrap();
-    ledger.lock().unwrap();
-    // What is left if the process is killed now: locks are not copied.
-    let killed = || {
-        let left = Temporary::new();
-        fs::create_dir(&left.0).unwrap();
-        let copy = |name: &String| fs::copy(at.0.join(name), left.0.join(name)).unwrap();
-        at.names().iter().map(copy).for_each(drop);
-        left
-    };
-    let outcomes = |at: &Temporary| {
-        at.process().runs.sweep();
-        let text = fs::read_to_string(at.0.join(&month)).unwrap_or_default();
-        let outcome = |line: &str| Vec::from_iter(line.split('\t').skip(5).take(2)).join(" ");
-        Vec::from_iter(text.lines().map(outcome))
-    };
-    let writer = bench.begin(&Identity::Local);
-    writer.ask("m", 3, &[]);
-    writer.answered("ok", Ok([5, 7]));
-    writer.ask("m", 4, &["one".to_owned()]);
-    writer.append("a text").unwrap();
-    tick(&writer);
-    let in_the_second_step = killed();
-    writer.answered("ok", Ok([6, 8]));
-    complete(&writer);
-    let at_the_end = killed();
-    let damaged = at_the_end.file(writer.run().id(), "json");
-    let text = fs::read_to_string(&damaged).unwrap();
-    let line = format!("123456é\\t\\t\\t\\t1\\t1\\t\\t{}\\t3", writer.run().id());
-    let text = text.replace("lines\":[", &format!("lines\":[\"é\",\"{line}\","));
-    fs::write(&damaged, text).unwrap();
-    assert_eq!(at.seen(&writer.run()).0, RunState::Completed);
-    ledger.unlock().unwrap();
-    assert_eq!(outcomes(&at).len(), 0, "left to the process that works");
-    assert!(!bench.runs.is_failing());
-    for _ in 0..2 {
-        assert_eq!(outcomes(&in_the_second_step), ["7 ok", "~2 interrupted"]);
-        assert_eq!(outcomes(&at_the_end), ["7 ok", "8 ok"]);
-        assert_eq!(outcomes(&at), ["7 ok", "8 ok"]);
-    }
-    assert_eq!(at_the_end.seen(&writer.run()).0, RunState::Completed);
-    let record = fs::read_to_string(at.file(writer.run().id(), "json")).unwrap();
-    assert!(!record.contains("lines"), "{record}");
 }
 
 #[test]
