@@ -27,7 +27,7 @@ use crate::encoding::json::decode;
 use crate::os::files::{create, is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
-use crate::time::{milliseconds, milliseconds_now, next_month, timestamp};
+use crate::time::{milliseconds, milliseconds_now, next_month};
 
 use super::ledger::{LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
@@ -241,8 +241,6 @@ impl Folder {
     /// other.
     fn settle(&self, record: &mut Record) {
         let now = milliseconds_now();
-        // The step may have ended after a month did, and the clock may have been set back since.
-        let times = [record.updated, now].map(|at| [timestamp(at), next_month(at)]);
         self.update(record);
         let end = match record.state {
             RunState::Working => RunState::Interrupted,
@@ -255,7 +253,7 @@ impl Folder {
             // There is no text before the last step.
             let written = estimate(record.chars.unwrap_or(0));
             let line = line(ended, record, &asked, end.name(), Err([0, written]));
-            if self.account_dead(&line, times.as_flattened()).is_err() {
+            if self.account_dead(&line, &next_month(ended)).is_err() {
                 // The next process that finds the run tries again.
                 record.ended = None;
                 return;
