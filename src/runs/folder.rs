@@ -328,27 +328,16 @@ impl Folder {
         }
     }
 
-    /// Asks the process of a run to stop it. True if it will, unless it had just ended and could not write that; false
-    /// if it has ended.
+    /// Asks the process of a run to stop it. True if it will, unless it is just writing the end; false if it has ended.
     ///
     /// # Errors
     /// The run is working, and the mark could not be written; or the run cannot be read.
     pub(super) fn cancel(&self, id: RunId) -> io::Result<bool> {
-        let works = |found: io::Result<Record>| match found {
+        match self.load(id) {
+            Ok(record) if record.state == RunState::Working => self.mark(id).map(|()| true),
             Err(error) if !is_gone(&error) => Err(error),
-            found => Ok(found.is_ok_and(|record| record.state == RunState::Working)),
-        };
-        if !works(self.load(id))? {
-            return Ok(false);
+            _ => Ok(false),
         }
-        let marked = self.mark(id);
-        // The process of the run looks for the mark after it has written the end. So if the end is not written yet,
-        // that process will see the mark.
-        if works(self.read(id))? {
-            return marked.map(|()| true);
-        }
-        self.remove(id, &[CANCEL]);
-        Ok(false)
     }
 
     pub(super) fn mark(&self, id: RunId) -> io::Result<()> {

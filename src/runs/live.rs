@@ -332,18 +332,10 @@ impl LiveRun {
             }
             // An end that has been shown cannot become a cancellation.
             let is_shown = self.state().phase == RunPhase::Closed;
-            // A process that left the marker has read `working`, and has reported the run as cancelled. So check again
-            // once the end can be read.
-            loop {
-                let is_marked = || !is_shown && folder.is_marked(self.id);
-                if is_marked() {
-                    record.state = RunState::Cancelled;
-                }
-                folder.write(record, true)?;
-                if record.state == RunState::Cancelled || !is_marked() {
-                    return Ok(());
-                }
+            if !is_shown && folder.is_marked(self.id) {
+                record.state = RunState::Cancelled;
             }
+            folder.write(record, true)
         };
         while let Err(error) = write() {
             let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];

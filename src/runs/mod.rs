@@ -206,7 +206,7 @@ impl Run {
     }
 
     /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was
-    /// cancelled before. A worker in another process notices within about a second.
+    /// cancelled before. A worker in another process notices within about a second, unless it is just writing the end.
     ///
     /// # Errors
     /// The run works in another process, and the folder cannot be written or read, so the run goes on. The log says
