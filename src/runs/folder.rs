@@ -17,9 +17,9 @@ use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -31,7 +31,6 @@ use crate::time::{milliseconds, milliseconds_now, next_month};
 
 use super::ledger::{LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
-use super::table::REFRESH;
 use super::{PIECE, pieces};
 
 /// Largest record, in bytes: more than the partial outputs and warnings of the longest chain take as JSON.
@@ -64,12 +63,8 @@ pub(crate) struct Folder {
     /// Another process kept the lock of the ledger for too long: it is not waited for again until it lets go. Held over
     /// that wait, and locked before `ledger`.
     pub(super) is_held: Mutex<bool>,
-    /// A record or a line has been written since the last write that failed.
-    pub(super) has_written: AtomicBool,
-    /// A write has failed, and not all that could not be written has been since.
-    failing: AtomicBool,
-    /// When the log last said that all had been written.
-    recovered: Mutex<Option<Instant>>,
+    /// How many writes have failed since the last time when all could be written.
+    failures: AtomicUsize,
     /// Whether the log has said that another version wrote some of its runs.
     is_newer: AtomicBool,
     /// Held while a lock is tried.
@@ -157,7 +152,6 @@ impl Folder {
         fs::rename(half, whole)?;
         if durable {
             self.sync()?;
-            self.has_written.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -388,8 +382,7 @@ impl Folder {
 
     /// Logs that the files of a run could not be written; the run goes on in memory.
     pub(super) fn warn(&self, id: RunId, what: &str, error: &io::Error) {
-        self.has_written.store(false, Ordering::Relaxed);
-        if !self.failing.swap(true, Ordering::Relaxed) {
+        if self.failures.fetch_add(1, Ordering::Relaxed) == 0 {
             log::warn!(
                 "run {id}: {what} to the state folder: {error}. Until that works again, what cannot be written is kept in memory only."
             );
@@ -408,21 +401,24 @@ impl Folder {
         }
     }
 
-    /// Has a write failed?
-    pub(super) fn is_failing(&self) -> bool {
-        self.failing.load(Ordering::Relaxed)
+    /// How many writes have failed since the last time when all could be written.
+    pub(super) fn failures(&self) -> usize {
+        self.failures.load(Ordering::Relaxed)
     }
 
-    /// All that could not be written has been, if anything can be written again. Not more than once in a while: on a full
-    /// disk, what is removed makes room for the next end, but not for long.
-    pub(super) fn recovered(&self) {
-        let mut last = lock(&self.recovered);
-        let is_due = last.is_none_or(|at| at.elapsed() >= REFRESH);
-        let works = self.has_written.load(Ordering::Relaxed);
-        if is_due && works && self.failing.swap(false, Ordering::Relaxed) {
-            *last = Some(Instant::now());
-            log::info!("the state folder can be written again");
+    /// All that could not be written has been tried again since there were so many `failures`. If no more have failed, and
+    /// there is room for more than a few bytes, the folder can be written again.
+    pub(super) fn recover(&self, failures: usize) {
+        let probe = RunId::new();
+        let write = |mut file: File| file.write_all(&[0; PIECE]).and_then(|()| file.sync_all());
+        if failures > 0 && self.create(probe, HALF).and_then(write).is_ok() {
+            let set = (Ordering::Relaxed, Ordering::Relaxed);
+            let count = &self.failures;
+            if count.compare_exchange(failures, 0, set.0, set.1).is_ok() {
+                log::info!("the state folder can be written again");
+            }
         }
+        self.remove(probe, &[HALF]);
     }
 }
 

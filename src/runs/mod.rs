@@ -31,10 +31,10 @@
 //!   of its [`Run`].
 //! - On a full disk, the oldest runs of the same caller are removed, so that the end of a run can be written.
 //! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again
-//!   with the next text, at its end, when another end could be written, and at the end of the process.
+//!   with the next text, at its end, whenever the folder is swept, and at the end of the process.
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
-//!   process, once a second; expired runs, which nobody finds any more, are removed when a run ends, at
-//!   most once a minute, and when runs are listed.
+//!   process, once a second; the folder is swept of expired runs, which nobody finds any more, when a run ends or
+//!   `/metrics` is read, at most once a minute, and when runs are listed.
 
 mod folder;
 mod ledger;

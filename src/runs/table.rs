@@ -29,9 +29,8 @@ pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
     }
 }
 
-/// How often expired runs are removed, and the folder is read, while runs end; and how often the log says that the
-/// folder can be written again.
-pub(super) const REFRESH: Duration = Duration::from_secs(60);
+/// How often the folder is read, expired runs are removed, and what could not be written is tried again, while runs end.
+const REFRESH: Duration = Duration::from_secs(60);
 
 /// The runs of this process, and those in its folder.
 pub(crate) struct Runs {
@@ -44,10 +43,9 @@ pub(crate) struct Runs {
     clock: Arc<dyn Clock>,
     /// Locked before the state of a run, never after it.
     entries: Mutex<Entries>,
-    /// When expired runs were last removed, and those of other processes last looked for.
+    /// When expired runs were last removed, and those of other processes last looked for. Held meanwhile, and while ends
+    /// are written that could not be written before.
     pub(super) swept: Mutex<Option<Instant>>,
-    /// Held while ends are written that could not be written before.
-    rewriting: Mutex<()>,
 }
 
 type Entries = HashMap<RunId, RunEntry>;
@@ -113,7 +111,6 @@ impl Runs {
             clock,
             entries: Mutex::default(),
             swept: Mutex::default(),
-            rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&runs);
         accounts.reclaim_with(move |account| {
@@ -168,13 +165,18 @@ impl Runs {
         }
     }
 
-    /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
+    /// Is there a state folder that cannot be written? If it could not be before, it is tried again. Otherwise this is a
+    /// moment for a sweep, because on an idle server nobody else may look for the runs of processes that were killed.
     pub(crate) fn is_failing(&self) -> bool {
-        let failing = self.ledger.as_ref().filter(|folder| folder.is_failing());
-        failing.is_some_and(|folder| {
-            self.rewrite();
-            folder.is_failing()
-        })
+        match self.failures() {
+            0 => self.sweep_sometimes(),
+            _ => self.sweep(),
+        }
+        self.failures() > 0
+    }
+
+    fn failures(&self) -> usize {
+        self.ledger.as_ref().map_or(0, |folder| folder.failures())
     }
 
     /// Can this run be found later, as far as is known by now?
@@ -278,12 +280,7 @@ impl Runs {
         if let Some(record) = live.begin_close(end, report) {
             // If there is no room, the run is forgotten.
             let _ = self.charge(live, self.keeps());
-            if self.store(live, record)
-                && let Some(folder) = &self.folder
-                && folder.is_failing()
-            {
-                self.rewrite();
-            }
+            self.store(live, record);
         }
     }
 
@@ -322,17 +319,13 @@ impl Runs {
     }
 
     /// Writes the lines and ends that could not be written, up to the first that still cannot. The smallest first: little
-    /// room is better used for many of them.
+    /// room is better used for many of them. Call it with `swept` held.
     fn rewrite(&self) {
-        let _alone = lock(&self.rewriting);
-        let Some(folder) = &self.ledger else { return };
         let ended = |entry: &RunEntry| entry.live(true);
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
         let store = |live: &Arc<LiveRun>| self.store(live, Record::clone(&live.record()));
-        if folder.flush() == 0 && unwritten.iter().all(store) {
-            folder.recovered();
-        }
+        let _all = self.unwritten() == 0 && unwritten.iter().all(store);
     }
 
     /// Has this run been kept for its time, and for as long as it is promised?
@@ -432,8 +425,13 @@ impl Runs {
 
     fn sweep_alone(&self, mut swept: MutexGuard<'_, Option<Instant>>) {
         *swept = Some(Instant::now());
+        let failures = self.failures();
+        self.rewrite();
         if let Some(folder) = &self.folder {
             self.refresh(folder);
+        }
+        if let Some(folder) = &self.ledger {
+            folder.recover(failures);
         }
         self.tidy();
     }
@@ -450,7 +448,6 @@ impl Runs {
 
     /// Brings the table up to date with what has changed in the folder.
     fn refresh(&self, folder: &Arc<Folder>) {
-        self.rewrite();
         let names = match folder.names() {
             Ok(names) => names,
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
@@ -509,6 +506,7 @@ impl Runs {
         for live in open {
             self.close(&live, RunState::Interrupted, live.record().report.clone());
         }
+        let _alone = lock(&self.swept);
         self.rewrite();
         if let Some(folder) = &self.ledger {
             folder.log_waiting(0);

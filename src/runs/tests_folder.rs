@@ -285,22 +285,6 @@ fn a_dead_process_leaves_an_interrupted_run() {
 }
 
 #[test]
-fn a_folder_that_fails_again_at_once_is_not_said_to_work_again() {
-    let at = Temporary::new();
-    let folder = Folder::open(&at.0).unwrap();
-    let fails = || {
-        let full = ErrorKind::StorageFull.into();
-        folder.warn(RunId::new(), "its end could not be written", &full);
-        folder.recovered();
-        assert!(folder.is_failing(), "nothing was written since");
-        folder.write(&record(&Identity::Local), true).unwrap();
-        folder.recovered();
-        folder.is_failing()
-    };
-    assert_eq!([fails(), fails(), fails()], [false, true, true]);
-}
-
-#[test]
 fn a_folder_is_failing_where_a_dead_run_cannot_be_shown_as_such() {
     let (at, bench) = one_process();
     let cut = dead(&at);
@@ -311,7 +295,6 @@ fn a_folder_is_failing_where_a_dead_run_cannot_be_shown_as_such() {
     assert_eq!(run.record().state, RunState::Interrupted);
     assert!(bench.runs.is_failing());
     fs::remove_dir(obstacle).unwrap();
-    bench.finished(&Identity::Local, "");
     assert!(!bench.runs.is_failing());
 }
 
@@ -461,9 +444,9 @@ fn an_end_that_could_not_be_written_is_written_later() {
     assert!(other.cancel().unwrap(), "for others it works");
     assert_eq!(bench.listed(&Identity::Local), [run.id()]);
     fs::remove_dir(obstacle).unwrap();
-    bench.finished(&named("other"), "");
+    bench.runs.sweep();
     assert_eq!(at.seen(&run), whole(), "it was shown as completed");
-    assert_eq!((at.names().len(), bench.runs.kept()), (4, 2));
+    assert_eq!((at.names().len(), bench.runs.kept()), (2, 1));
 }
 
 #[test]
@@ -529,6 +512,7 @@ fn a_working_run_outlives_the_removal_of_its_files() {
     fs::create_dir(&at.0).unwrap();
     writers[1].append("two").unwrap();
     complete(&writers[1]);
+    bench.runs.sweep();
     let are_whole = writers.map(|writer| at.seen(&writer.run()) == whole());
     assert_eq!(are_whole, [true; 2]);
 }
