@@ -17,11 +17,9 @@ use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-use serde_json::Value;
 
 use crate::encoding::json::decode;
 use crate::os::files::{create, is_same, open_plain};
@@ -65,8 +63,6 @@ pub(crate) struct Folder {
     pub(super) is_held: Mutex<bool>,
     /// How many writes have failed since the last time when all could be written.
     failures: AtomicUsize,
-    /// Whether the log has said that another version wrote some of its runs.
-    is_newer: AtomicBool,
     /// Held while a lock is tried.
     trying: Mutex<()>,
     /// Held while a record is parsed: the values of a long one take a multiple of its length.
@@ -208,14 +204,7 @@ impl Folder {
         file.take(length).read_to_end(&mut json)?;
         let is_ours = |record: &Record| record.id == id && record.version == VERSION;
         let record = decode(&json).filter(is_ours);
-        record.ok_or_else(|| {
-            let other = decode::<Value>(&json).unwrap_or_default();
-            let version = &other["version"];
-            match version.is_number() && *version != VERSION {
-                true => ErrorKind::Unsupported.into(),
-                false => ErrorKind::InvalidData.into(),
-            }
-        })
+        record.ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
     /// Brings the record of a run that is working up to date with its files. The characters of its text are not counted.
@@ -389,18 +378,6 @@ impl Folder {
         }
     }
 
-    /// Logs, once, that this run is in a format of a later version.
-    pub(super) fn warn_newer(&self, id: RunId) {
-        if !self.is_newer.swap(true, Ordering::Relaxed) {
-            log::warn!(
-                "the state folder {} has runs that a newer fabric-mcp wrote, such as {id}: they \
-                 are left alone, and cannot be read here. Use that version again, or give another \
-                 --state-dir.",
-                self.path.display()
-            );
-        }
-    }
-
     /// How many writes have failed since the last time when all could be written.
     pub(super) fn failures(&self) -> usize {
         self.failures.load(Ordering::Relaxed)
@@ -430,8 +407,7 @@ fn try_lock(text: &File) -> io::Result<()> {
     }
 }
 
-/// Is there no run, or only something that can never be read as one? Otherwise the run is of another version, or cannot
-/// be read now.
+/// Is there no run, or only something that this version can never read as one? Otherwise it cannot be read now.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData)
 }

@@ -15,7 +15,7 @@ use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
 use crate::sync::{lock, try_lock};
 use crate::time::{Clock, whole};
 
-use super::folder::{ALL, Folder, is_gone};
+use super::folder::{ALL, Folder};
 use super::ledger::{Spent, estimate};
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
@@ -464,8 +464,8 @@ impl Runs {
         for id in news {
             match folder.load(id) {
                 Ok(record) => self.enter(folder, record),
-                Err(error) if is_gone(&error) => folder.remove_orphan(id),
-                Err(error) if error.kind() == ErrorKind::Unsupported => folder.warn_newer(id),
+                Err(error) if error.kind() == ErrorKind::NotFound => folder.remove_orphan(id),
+                // It is damaged or of another version, or cannot be read now: it stays.
                 Err(_) => {}
             }
         }

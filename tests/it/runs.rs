@@ -581,23 +581,6 @@ fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
     assert!(log.lines().any(is_line), "{log}");
 }
 
-#[test]
-fn runs_of_a_newer_version_are_left_alone_with_a_warning() {
-    let (fabric, runs) = (FakeFabric::start(), TempFolder::new("newer"));
-    let state = runs.path("state");
-    fs::create_dir(&state).unwrap();
-    #[cfg(unix)]
-    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    let record = state.join(format!("run_{}.json", "1".repeat(32)));
-    fs::write(&record, r#"{"version":2}"#).unwrap();
-    let server = transports::serve(Wire::Streamable, runs.program(&fabric));
-    let words = "has runs that a newer fabric-mcp wrote, such as run_1111";
-    server.process.wait_stderr(words);
-    let said = server.process.stderr();
-    assert!(record.exists());
-    assert_eq!(said.matches("the state folder").count(), 1, "{said}");
-}
-
 #[cfg(unix)]
 #[test]
 fn a_silent_run_is_said_to_be_silent_where_its_text_would_be() {
