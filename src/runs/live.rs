@@ -174,13 +174,13 @@ impl LiveRun {
         let now = whole(self.clock.steady());
         if self.folder.is_some() && self.ticked.load(Ordering::Relaxed) + TICK <= now {
             self.ticked.store(now, Ordering::Relaxed);
-            self.write(None);
+            self.write(false);
             self.look();
         }
     }
 
-    /// Writes new text and the record, if there is a folder, durably or not.
-    pub(super) fn write(&self, record: Option<bool>) {
+    /// Writes new text, if there is a folder, and the record if need be.
+    pub(super) fn write(&self, has_changed: bool) {
         let mut files = lock(&self.files);
         let state = self.state();
         // A closing run is written by the thread that closes it.
@@ -191,8 +191,8 @@ impl LiveRun {
         };
         let mut written = self.write_text(&mut files, folder);
         // A record that could not be written is tried again with the text.
-        if let Some(durable) = record.or(files.is_behind.then_some(false)) {
-            written = written.and_then(|()| folder.write(&self.record(), durable));
+        if has_changed || files.is_behind {
+            written = written.and_then(|()| folder.write(&self.record(), false));
             files.is_behind = written.is_err();
         }
         if let Err(error) = written {
@@ -207,7 +207,7 @@ impl LiveRun {
         (record.asked, record.report.partial) = (Some(asked), earlier.to_vec());
         state.rest = state.record.rest();
         drop(state);
-        self.write(Some(false));
+        self.write(true);
     }
 
     /// The step whose model was asked has ended: writes its line, once.

@@ -156,7 +156,7 @@ impl Run {
         match self {
             Run::Live(live) => {
                 let text = live.read(usize::try_from(from).unwrap_or(usize::MAX), most);
-                live.write(None);
+                live.write(false);
                 text
             }
             Run::Stored(folder, record) => {
@@ -255,19 +255,16 @@ impl RunWriter {
         charged
     }
 
-    /// Writes the run to disk before returning, if there is a folder. Call this before anybody learns the id.
-    pub(crate) fn persist(&self) {
-        self.live.write(Some(true));
-    }
-
-    /// Promises to keep the run as a task: it can be found for at least `ttl` from its start.
+    /// Promises to keep the run as a task: it can be found for at least `ttl` from its start, and its file says so.
     ///
     /// # Errors
     /// [`QuotaExceeded`]: there is no room for a task; the run goes on.
     pub(crate) fn promise(&self, ttl: Duration) -> Result<(), QuotaExceeded> {
         self.live.set_ttl(Some(whole(ttl)));
         let charged = self.runs.charge(&self.live, true);
-        charged.inspect_err(|QuotaExceeded| self.live.set_ttl(None))
+        charged.inspect_err(|QuotaExceeded| self.live.set_ttl(None))?;
+        self.live.write(true);
+        Ok(())
     }
 
     /// The run is not kept: from now on nobody finds it.

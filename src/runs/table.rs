@@ -223,7 +223,7 @@ impl Runs {
             self.forget(live.id);
             return Err(QuotaExceeded);
         }
-        live.write(None);
+        live.write(false);
         let runs = self.clone();
         Ok(RunWriter { runs, live })
     }

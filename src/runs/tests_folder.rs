@@ -89,7 +89,7 @@ fn age(path: &Path) {
 
 /// What a second brings.
 fn tick(writer: &RunWriter) {
-    writer.live.write(None);
+    writer.live.write(false);
     writer.live.look();
 }
 
@@ -166,13 +166,11 @@ fn nothing_is_kept_or_written_where_nothing_shall_be() {
 fn what_was_promised_is_on_disk_before_it_is_told() {
     let (at, bench) = one_process();
     let task = bench.task(&Identity::Local, LONG).unwrap();
-    task.persist();
     let other = at.process();
     let ttl = |run: &Run| find(&other, run).unwrap().record().ttl;
     assert_eq!(ttl(&task.run()), Some(20_000));
     let run = bench.begin(&Identity::Local);
     run.promise(2 * LONG).unwrap();
-    run.persist();
     assert_eq!(ttl(&run.run()), Some(40_000));
 }
 
