@@ -183,10 +183,9 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
             true => wanted.len().abs_diff(candidate.len()),
             false => edit_distance(&wanted, &candidate, furthest),
         };
-        match edits <= furthest {
-            true => Some((edits, name)),
-            false => is_part.then_some((furthest + edits, name)),
-        }
+        let is_near = edits <= furthest;
+        let rank = edits + furthest * usize::from(!is_near);
+        (is_near || is_part).then_some((rank, name))
     };
     let mut best: Vec<(usize, &str)> = names.into_iter().filter_map(rank).collect();
     best.sort_unstable();
@@ -207,9 +206,6 @@ fn edit_distance(a: &[char], b: &[char], most: usize) -> usize {
     // `most` at most.
     let mut rows = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
     let (mut nearest, beyond) = (0, most + 1);
-    if a.len().abs_diff(b.len()) > most {
-        return beyond;
-    }
     for i in 1..=a.len() {
         rows.rotate_left(1);
         let [older, last, row] = &mut rows;

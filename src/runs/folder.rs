@@ -62,7 +62,7 @@ pub(crate) struct Folder {
     /// that wait, and locked before `ledger`.
     pub(super) is_held: Mutex<bool>,
     /// How many writes have failed since the last time when all could be written.
-    failures: AtomicUsize,
+    pub(super) failures: AtomicUsize,
     /// Held while a lock is tried.
     trying: Mutex<()>,
     /// Held while a record is parsed: the values of a long one take a multiple of its length.
@@ -378,20 +378,14 @@ impl Folder {
         }
     }
 
-    /// How many writes have failed since the last time when all could be written.
-    pub(super) fn failures(&self) -> usize {
-        self.failures.load(Ordering::Relaxed)
-    }
-
     /// All that could not be written has been tried again since there were so many `failures`. If no more have failed, and
     /// there is room for more than a few bytes, the folder can be written again.
     pub(super) fn recover(&self, failures: usize) {
         let probe = RunId::new();
         let write = |mut file: File| file.write_all(&[0; PIECE]).and_then(|()| file.sync_all());
         if failures > 0 && self.create(probe, HALF).and_then(write).is_ok() {
-            let set = (Ordering::Relaxed, Ordering::Relaxed);
-            let count = &self.failures;
-            if count.compare_exchange(failures, 0, set.0, set.1).is_ok() {
+            let (count, order) = (&self.failures, Ordering::Relaxed);
+            if count.compare_exchange(failures, 0, order, order).is_ok() {
                 log::info!("the state folder can be written again");
             }
         }

@@ -7,12 +7,13 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::access::Identity;
 use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
-use crate::sync::{lock, try_lock};
+use crate::sync::lock;
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder};
@@ -176,7 +177,8 @@ impl Runs {
     }
 
     fn failures(&self) -> usize {
-        self.ledger.as_ref().map_or(0, |folder| folder.failures())
+        let failures = |folder: &Arc<Folder>| folder.failures.load(Ordering::Relaxed);
+        self.ledger.as_ref().map_or(0, failures)
     }
 
     /// Can this run be found later, as far as is known by now?
@@ -297,6 +299,8 @@ impl Runs {
             let make_room = || self.evict(account, |entry| entry.run.live().is_none());
             live.write_end(folder, &mut record, &make_room)
         });
+        // Outputs of earlier steps may be large, and all runs wait for the lock.
+        let bare = record.clone().bare();
         let (now, mut entries) = (self.now(), self.entries());
         // A run that should be written once more may have been evicted in the meantime.
         let entry = entries.get_mut(&live.id).filter(|_| kept.is_some());
@@ -304,10 +308,7 @@ impl Runs {
         if let Some(entry) = entry {
             entry.age.ended.get_or_insert(now);
             if let Some((folder, _)) = folder.filter(|_| is_written) {
-                // Outputs of earlier steps may be large, and all runs wait for the lock.
-                let report = std::mem::take(&mut record.report);
-                entry.run = Run::Stored(folder.clone(), record.clone().bare());
-                record.report = report;
+                entry.run = Run::Stored(folder.clone(), bare);
             }
         }
         live.closed(record);
@@ -439,7 +440,7 @@ impl Runs {
     /// Sweeps now and then, so that runs of other processes count even if nobody ever lists. Not while another thread does:
     /// a run that ends must not wait for that, as with a large folder it takes long.
     pub(super) fn sweep_sometimes(&self) {
-        if let Some(swept) = try_lock(&self.swept)
+        if let Ok(swept) = self.swept.try_lock()
             && swept.is_none_or(|at| at.elapsed() >= REFRESH)
         {
             self.sweep_alone(swept);
