@@ -402,7 +402,7 @@ fn try_lock(text: &File) -> io::Result<()> {
 }
 
 /// Is there no run, or only something that this version can never read as one? Otherwise it cannot be read now.
-pub(super) fn is_gone(error: &io::Error) -> bool {
+fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData)
 }
 
