@@ -451,6 +451,8 @@ impl Runs {
     fn refresh(&self, folder: &Arc<Folder>) {
         let names = match folder.names() {
             Ok(names) => names,
+            // That the folder fails has been told.
+            Err(_) if self.failures() > 0 => return,
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
         };
         let mut entries = self.entries();
