@@ -1,7 +1,7 @@
 //! Threads, and locks and condition variables that ignore poisoning.
 
 use std::io;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,15 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The same as [`lock`] without waiting; `None` while another thread holds it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 /// Waits while `condition` holds, at most for `limit`; false if it held to the end. std's `wait_timeout_while` returns at the
 /// first wake-up once the mutex is poisoned.
 pub(crate) fn wait_while<'a, T>(
@@ -78,7 +87,9 @@ mod tests {
             panic!("on purpose");
         }));
         assert!(panicked.is_err() && value.is_poisoned());
-        assert_eq!(*lock(&value), 0);
+        let held = try_lock(&value).unwrap();
+        assert!(*held == 0 && try_lock(&value).is_none());
+        drop(held);
         assert!(!wait_while(&changed, lock(&value), Duration::ZERO, |value| *value == 0).1);
         thread::scope(|scope| {
             let (asked, asks) = std::sync::mpsc::channel();

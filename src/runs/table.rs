@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::Identity;
 use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder};
@@ -440,7 +440,7 @@ impl Runs {
     /// Sweeps now and then, so that runs of other processes count even if nobody ever lists. Not while another thread does:
     /// a run that ends must not wait for that, as with a large folder it takes long.
     pub(super) fn sweep_sometimes(&self) {
-        if let Ok(swept) = self.swept.try_lock()
+        if let Some(swept) = try_lock(&self.swept)
             && swept.is_none_or(|at| at.elapsed() >= REFRESH)
         {
             self.sweep_alone(swept);
