@@ -35,8 +35,8 @@ use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::jsonrpc::{self, Invalid, Message};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::{
-    Answer, Id, Inbound, Meta, Node, Refusal, RequestContext, RequestHeaders, ResultWriter, Revision,
-    Session,
+    Answer, Id, Inbound, Meta, Node, Refusal, RequestContext, RequestHeaders, ResultWriter,
+    Revision, Session,
 };
 use crate::sync::lock;
 use crate::text::shown;
