@@ -2,7 +2,7 @@
 //!
 //! The folder of the file may belong to somebody who changes it at the same time, for example when root edits a user's
 //! file. So what is written goes through the opened file, a new file never replaces somebody else's, and the folder is
-//! opened once and not looked up again. Only the backup is replaced, whose name nobody else uses.
+//! opened once and not looked up again.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -14,8 +14,8 @@ use crate::os::files::{create_private, open_plain, text, unreadable};
 const MAX_FILE: u64 = 8 << 20;
 /// The mode of a file that may hold a key.
 const PRIVATE: u32 = 0o600;
-/// What follows the file's name in that of its backup. It is another extension: some clients read every file of a folder.
-const BACKUP: &str = ".fabric-mcp-backup";
+/// Most backups of one file.
+const MAX_BACKUPS: u32 = 1000;
 
 /// A client's file as it was read.
 #[derive(Debug)]
@@ -58,14 +58,14 @@ fn read(path: &Path) -> Result<(String, Metadata), String> {
 }
 
 impl ClientFile {
-    /// The text of its backup.
-    pub(super) fn backup(&self) -> Option<String> {
-        Some(read(&beside(&self.path, BACKUP)).ok()?.0)
+    /// Its backups and their texts.
+    pub(super) fn backups(&self) -> Vec<(PathBuf, String)> {
+        let with_text = |path: PathBuf| Some((path.clone(), read(&path).ok()?.0));
+        backups(&self.path).filter_map(with_text).collect()
     }
 
     /// Writes `text` to the file, or creates it; removes it without one. A file that others could read is private from then
-    /// on if `is_secret`. What it was becomes the backup, which only the owner can read, unless one is there that `stays`.
-    /// Returns the path of the backup, if there was a file.
+    /// on if `is_secret`. Returns the path of the backup, which only the owner can read, if there was a file.
     ///
     /// # Errors
     /// Why that failed; the file is unchanged.
@@ -73,7 +73,6 @@ impl ClientFile {
         &self,
         text: Option<&str>,
         is_secret: bool,
-        stays: bool,
     ) -> Result<Option<PathBuf>, String> {
         let folder = self.path.parent().unwrap_or(&self.path);
         fs::create_dir_all(folder)
@@ -98,25 +97,31 @@ impl ClientFile {
             });
             return written.map(|()| None).map_err(unwritable);
         };
+        let mut backups = backups(file);
+        let backup = backups.find(|path| fs::symlink_metadata(path).is_err());
+        let backup = backup.ok_or("there are too many backups of it already")?;
+        create_private(&backup, &before, |new| take_after(new, &old, PRIVATE))
+            .map_err(|error| format!("no backup can be made of it: {error}"))?;
         let new = beside(file, &format!(".{}.new", std::process::id()));
-        // In one step, so that a crash leaves the one or the other.
-        let put = |place: &Path, text: &str, mask| {
-            create_private(&new, text, |new| take_after(new, &old, mask))?;
-            fs::rename(&new, place).inspect_err(|_| drop(fs::remove_file(&new)))
-        };
-        let backup = beside(file, BACKUP);
-        if !stays {
-            put(&backup, &before, PRIVATE)
-                .map_err(|error| format!("no backup can be made of it: {error}"))?;
-        }
         let mask = if is_secret { PRIVATE } else { 0o777 };
-        let written = match text {
-            Some(text) => put(file, text, mask),
-            None => fs::remove_file(file),
+        let write = |text| {
+            create_private(&new, text, |new| take_after(new, &old, mask))?;
+            fs::rename(&new, file).inspect_err(|_| drop(fs::remove_file(&new)))
         };
-        written.map_err(unwritable)?;
+        let written = text.map_or_else(|| fs::remove_file(file), write);
+        if let Err(error) = written {
+            let _ = fs::remove_file(&backup);
+            return Err(unwritable(error));
+        }
         Ok(Some(folder.join(backup)))
     }
+}
+
+/// The paths that its backups may have, in this order. They have another extension: some clients read every file of a
+/// folder.
+fn backups(file: &Path) -> impl Iterator<Item = PathBuf> {
+    let others = (2..=MAX_BACKUPS).map(|number| beside(file, &format!(".backup-{number}")));
+    std::iter::once(beside(file, ".backup")).chain(others)
 }
 
 fn beside(file: &Path, more: &str) -> PathBuf {

@@ -75,9 +75,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
         let old = document.like(old).ok().filter(|old| old.own.is_none());
         old.and_then(|old| old.with(any).ok()?).is_some_and(is_now)
     };
-    let backup = found.backup();
-    let old = backup.as_deref();
-    let in_backup = old.and_then(|old| document.like(old).ok()?.own);
+    let backups = found.backups();
     let ours = own.filter(|own| is_ours(own));
     let mut told = why + &asked.keep_runs(ours)?;
     let launch = asked.launch.as_ref();
@@ -102,13 +100,17 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
         shown
     });
     told += &change(client, &path, &found, &name, &shown);
+    let is_older = |old: &str| {
+        let own = document.like(old).ok().and_then(|old| old.own);
+        !own.is_some_and(|own| is_ours(&own))
+    };
     // Without our entry it becomes what it was before, if nothing else has changed. It goes if it has nothing else, was not
     // there before ours, and no link leads to it.
+    let mut olds = backups.iter().map(|(_, text)| text.as_str());
     let is_kept = entry.is_some() || found.is_link;
-    let was_there = old.is_some() && !in_backup.as_ref().is_some_and(is_ours);
-    let stays = is_kept || !is_before("") || was_there;
-    let before = old.filter(|old| entry.is_none() && is_before(old));
-    let new = before.or_else(|| stays.then_some(&*new));
+    let stays = is_kept || !is_before("") || olds.clone().any(is_older);
+    let old = olds.find(|old| entry.is_none() && is_before(old));
+    let new = old.or_else(|| stays.then_some(&*new));
     if new.is_none() {
         told += "  the file is removed: it has nothing else\n";
     }
@@ -128,14 +130,20 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     if asks && !agreed()? {
         return Ok(false);
     }
-    // What was there before our entry stays until that is removed, and another program's entry beyond that.
-    let has_foreign = in_backup.is_some_and(|own| !is_ours(&own));
-    let keeps_backup = old.is_some() && ours.is_some() && (entry.is_some() || has_foreign);
+    let is_update = own.is_some() && entry.is_some();
     // What is not shown is secret.
     let has_secrets = entry.is_some_and(|entry| entry != shown[1]);
-    let backup = found
-        .replace(new, has_secrets, keeps_backup)
-        .map_err(about)?;
+    let backup = found.replace(new, has_secrets).map_err(about)?;
+    // The new backup has everything that these have, except somebody else's entry. What was there before our entry stays
+    // until that is removed.
+    let is_same = |(_, old): &&(_, String)| {
+        let old = document.like(old).ok();
+        let old = old.filter(|old| old.rest == document.rest);
+        old.is_some_and(|old| old.own.map_or(!is_update, |own| is_ours(&own)))
+    };
+    for (old, _) in backups.iter().filter(is_same) {
+        let _ = std::fs::remove_file(old);
+    }
     let backup = backup.map_or(String::new(), |backup| {
         let shown = backup.display().to_string();
         // As people write it on Windows.
@@ -573,18 +581,23 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
         let refers = client.reference_to(variable).as_deref() == Some(value);
         let asks = client.name == "vscode" && value.contains("${input:");
         let (_, start) = client.reference.unwrap_or_default();
-        let is_empty = name == AUTH_TOKEN && value.is_empty();
         text += &match (name, value) {
+            (_, TOKEN_PLACEHOLDER) => {
+                format!("First: put the server's token in the place of {value}.\n")
+            }
             (API_KEY, "") => {
                 format!("First, if your Fabric needs a key, set {name} in that file.\n")
+            }
+            (AUTH_TOKEN, "") => {
+                format!("First: put the server's token into the empty {name} in that file.\n")
             }
             _ if refers && !start.is_empty() && [API_KEY, AUTH_TOKEN].contains(&variable) => {
                 format!(
                     "First: quit {title}, and start it with `{start}` from a shell where {variable} is set: the file only refers to it.\n"
                 )
             }
-            _ if is_empty || is_placeholder(value) && !refers && !asks => format!(
-                "First: put the real value at {name} in that file, in the place of \"{value}\": {title} does not fill that in.\n"
+            _ if is_placeholder(value) && !refers && !asks => format!(
+                "First: put the value itself in the place of {value} at {name}: {title} does not fill that in.\n"
             ),
             _ => continue,
         };

@@ -114,19 +114,17 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         }
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o640, "{client}");
-        let backup = format!("{file}.fabric-mcp-backup");
-        assert_eq!(home.read(&backup), before, "{client}");
+        assert_eq!(home.read(&format!("{file}.backup")), before, "{client}");
         // A second time changes nothing.
         let done = home.run(&format!("--demo --install {client}"));
         done.expect_code(0).expect_stdout("nothing to do");
         assert_eq!(home.read(file), after, "{client}");
         let update = format!("--demo --read-only --install {client} --yes");
         home.run(&update).expect_code(0);
-        assert_eq!(home.read(&backup), before, "{client}");
         let after = home.read(file);
         let done = home.run(&format!("--uninstall {client} --yes"));
         done.expect_code(0).expect_stdout("- \"fabric\": {");
-        assert_eq!(home.read(&backup), after, "{client}");
+        assert_eq!(home.read(&format!("{file}.backup-3")), after, "{client}");
         assert_eq!(home.read(file), before, "{client}");
         let done = home.run(&format!("--uninstall {client}"));
         done.expect_code(0).expect_stdout("nothing to do");
@@ -343,23 +341,20 @@ fn nobody_to_ask_means_no() {
         after.starts_with(&before[..before.len() - 2])
             && after.contains("\"patterns\": {\"command\": ")
     );
-    let backup = ".cursor/mcp.json.fabric-mcp-backup";
-    assert_eq!(home.read(backup), before);
+    assert_eq!(home.read(".cursor/mcp.json.backup"), before);
     home.run("--uninstall cursor --yes --name patterns")
         .expect_code(0);
     assert_eq!(home.read(".cursor/mcp.json"), before);
-    let expected = ["mcp.json", "mcp.json.fabric-mcp-backup"];
+    let expected = ["mcp.json", "mcp.json.backup-2"];
     assert_eq!(home.names(".cursor"), expected, "of backups the latest");
     // But what somebody else's entry was is nowhere else.
-    home.write(backup, before);
+    home.write(".cursor/mcp.json.backup", before);
     home.write(
         ".cursor/mcp.json",
         before.replace("\u{202e}\u{9b}mine", "/x/fabric-mcp"),
     );
-    for action in ["--install", "--uninstall"] {
-        home.run(&format!("{action} cursor --yes")).expect_code(0);
-        assert_eq!(home.read(backup), before);
-    }
+    home.install("cursor").expect_code(0);
+    assert_eq!(home.read(".cursor/mcp.json.backup"), before);
 }
 
 #[test]
@@ -375,11 +370,8 @@ fn links_are_followed_and_stay_links() {
         .expect_stdout(real.to_str().unwrap());
     assert!(home.path(".cursor/mcp.json").is_symlink() && !real.is_symlink());
     assert!(fs::read_to_string(&real).unwrap().contains("\"fabric\""));
-    assert_eq!(
-        home.names("dotfiles"),
-        ["mcp.json", "mcp.json.fabric-mcp-backup"]
-    );
-    fs::remove_file(home.path("dotfiles/mcp.json.fabric-mcp-backup")).unwrap();
+    assert_eq!(home.names("dotfiles"), ["mcp.json", "mcp.json.backup"]);
+    fs::remove_file(home.path("dotfiles/mcp.json.backup")).unwrap();
     home.run("--uninstall cursor --yes").expect_code(0);
     assert_eq!(home.read(".cursor/mcp.json"), EMPTY, "nothing dangles");
     // The name of what it leads to may be somebody else's work.
@@ -451,9 +443,7 @@ fn clients_without_json_get_their_command_or_the_text() {
         ("open-webui", "URL: http://127.0.0.1:8000/mcp"),
     ] {
         let left = match client {
-            "open-webui" => {
-                "First: put the real value at Authorization there, in the place of \"YOUR_TOKEN\": "
-            }
+            "open-webui" => "First: put the server's token in the place of YOUR_TOKEN",
             _ => "set FABRIC_API_KEY there.\nNext: ",
         };
         let finished = home.install(client);
@@ -495,9 +485,9 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
     let uninstall = || inside(["--uninstall", "claude-code", "--yes"]).stdout;
     assert!(uninstall().contains("\n  the file is removed: "));
     let found = home.names("my project");
-    assert_eq!(found, [".mcp.json.fabric-mcp-backup"], "it was created");
+    assert_eq!(found, [".mcp.json.backup"], "it was created");
     inside(["--install", "claude-code", "--yes"]).expect_code(0);
-    home.write("my project/.mcp.json.fabric-mcp-backup", "{\"x\": 1}");
+    home.write("my project/.mcp.json.backup", "{\"x\": 1}");
     assert!(!uninstall().contains("removed"));
     assert_eq!(home.read("my project/.mcp.json"), EMPTY, "it was there");
 }
@@ -655,12 +645,12 @@ fn files_are_private_from_the_first_moment() {
         let watcher = scope.spawn(move || {
             let mut seen = 0;
             while watched.strong_count() > 0 {
-                seen |= mode(".cursor/mcp.json.fabric-mcp-backup").unwrap_or_default();
+                seen |= mode(".cursor/mcp.json.backup").unwrap_or_default();
             }
             seen
         });
         for _ in 0..20 {
-            let _ = fs::remove_file(home.path(".cursor/mcp.json.fabric-mcp-backup"));
+            let _ = fs::remove_file(home.path(".cursor/mcp.json.backup"));
             home.write(".cursor/mcp.json", "{}");
             fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
             install();
@@ -680,7 +670,7 @@ fn files_are_private_from_the_first_moment() {
         install();
         assert_eq!(mode(".cursor/mcp.json"), Some(expected), "{key}");
     }
-    assert_eq!(mode(".cursor/mcp.json.fabric-mcp-backup"), Some(0o600));
+    assert_eq!(mode(".cursor/mcp.json.backup"), Some(0o600));
 }
 
 #[test]
@@ -690,7 +680,7 @@ fn no_mode_but_the_file_s_own_changes_through_a_link() {
     let private = fs::Permissions::from_mode(0o600);
     fs::set_permissions(&victim, private).unwrap();
     let file = home.write(".cursor/mcp.json", "{}");
-    let backup = home.path(".cursor/mcp.json.fabric-mcp-backup");
+    let backup = home.path(".cursor/mcp.json.backup");
     thread::scope(|scope| {
         // Dropped also when an assertion fails, so that the other thread ends.
         let goes_on = Arc::new(());
