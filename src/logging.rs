@@ -15,18 +15,17 @@
 //! - After [`start`], nobody else may write to stderr: `simple_logger` may block while it holds its lock.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 #[cfg(unix)]
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::iter;
+use std::mem;
 #[cfg(unix)]
 use std::os::{fd::AsFd, unix::fs::MetadataExt};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::sync::{LazyLock, OnceLock};
-use std::thread::{self, LocalKey};
+use std::sync::{LazyLock, Mutex, OnceLock};
+use std::thread::{self, LocalKey, Thread};
 use std::time::{Duration, Instant};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -35,7 +34,7 @@ use simple_logger::SimpleLogger;
 
 use crate::config::WORKER_STACK;
 use crate::error::{Error, Kind};
-use crate::sync::{self, Finally};
+use crate::sync::{self, Finally, lock};
 use crate::text::{is_unprintable, prefix};
 use crate::time;
 
@@ -57,28 +56,24 @@ const MESSAGE: &str = "message";
 /// Whether lines are JSON; set at the start.
 static AS_JSON: OnceLock<bool> = OnceLock::new();
 
-/// Lines for the thread that writes, which the first line starts: until then, it would delay the first answer.
-static QUEUE: OnceLock<SyncSender<Message>> = OnceLock::new();
-/// How many lines were dropped and not yet logged.
-static DROPPED: AtomicU64 = AtomicU64::new(0);
+static LOGGER: LazyLock<Logger> = LazyLock::new(Logger::default);
 
-/// Starts logging panics, and records of `level` and above; without a level, only what ends the process. A second call
-/// only changes the level.
+/// Starts logging panics, and records of `level` and above; without a level, only what ends the process. The log's
+/// thread starts with the first line, so that it does not delay the first answer. A second call only changes the level.
 pub(crate) fn start(level: Option<Level>, as_json: bool) {
     let _ = AS_JSON.set(as_json);
     log::set_max_level(level.map_or(LevelFilter::Off, |level| level.to_level_filter()));
     // Fails if this logger is set already.
-    let _ = log::set_logger(&Logger);
+    let _ = log::set_logger(&*LOGGER);
     std::panic::set_hook(Box::new(log_panic));
 }
 
 /// Logs why the process is about to end, at every level.
 pub(crate) fn critical(message: impl Into<String>) {
-    let line = Line::sentence(message);
-    match QUEUE.get() {
-        Some(_) => add(Level::Error, CRITICAL, line),
-        // Nothing waits for this thread any more.
-        None => LogEntry::new(Level::Error, CRITICAL, line).write(),
+    LOGGER.push(Level::Error, CRITICAL, Line::sentence(message));
+    // If the log's thread has not begun, this one writes: nothing waits for it any more.
+    if !mem::replace(&mut lock(&LOGGER.queue).has_writer, true) {
+        LOGGER.write();
     }
 }
 
@@ -90,21 +85,7 @@ pub(crate) fn debug(target: &'static str, message: String) {
 
 /// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
 pub(crate) fn flush(limit: Duration) -> bool {
-    let Some(queue) = QUEUE.get() else {
-        return true;
-    };
-    let begun = Instant::now();
-    let (done, is_done) = mpsc::sync_channel(1);
-    let mut marker = Message::Flush(done);
-    while let Err(TrySendError::Full(unsent)) = queue.try_send(marker) {
-        if begun.elapsed() >= limit {
-            return false;
-        }
-        marker = unsent;
-        thread::sleep(Duration::from_millis(1));
-    }
-    let left = limit.saturating_sub(begun.elapsed());
-    is_done.recv_timeout(left).is_ok()
+    LOGGER.flush(limit)
 }
 
 /// The fields of one line, in their order: text, which is quoted where it must be, or numbers and booleans, which are
@@ -167,7 +148,7 @@ impl Line {
     /// Logs it for `target`, a module's path, if `level` is logged.
     pub(crate) fn log(self, level: Level, target: &str) {
         if level <= log::max_level() {
-            add(level, target, self);
+            LOGGER.add(level, target, self);
         }
     }
 
@@ -246,14 +227,14 @@ fn scope(value: &'static ThreadLocal, now: String) -> Finally<impl FnMut()> {
 thread_local! {
     static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
     static CALLER: RefCell<Option<String>> = const { RefCell::new(None) };
-    static IS_WRITING: Cell<bool> = const { Cell::new(false) };
+    static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Logs a panic as one error line with its location, thread and request id, but without its message, which may hold a
 /// caller's text.
 fn log_panic(panic: &PanicHookInfo<'_>) {
-    // Writing panics where stderr is closed.
-    if !IS_WRITING.get() {
+    // That thread panics because stderr is closed.
+    if !IS_LOG_THREAD.get() {
         let mut line = Line::sentence("A bug: a thread panicked.");
         line.optional("place", panic.location().map(ToString::to_string))
             .field("thread", thread::current().name().unwrap_or("unnamed"))
@@ -262,14 +243,24 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     }
 }
 
-/// What waits for the thread that writes.
-enum Message {
-    Line(Box<LogEntry>),
-    /// Answer, now that all lines before this are written.
-    Flush(SyncSender<()>),
+#[derive(Default)]
+struct Logger {
+    queue: Mutex<LogQueue>,
 }
 
-struct Logger;
+/// The lines that wait for the thread that writes.
+#[derive(Default)]
+struct LogQueue {
+    lines: VecDeque<LogEntry>,
+    /// How many lines were dropped and not yet logged.
+    dropped: u64,
+    /// Whether a line that was taken out is being written.
+    is_writing: bool,
+    /// Whether the thread that writes has begun, or nobody needs it any more.
+    has_writer: bool,
+    /// The thread that writes.
+    writer: Option<Thread>,
+}
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -280,44 +271,78 @@ impl Log for Logger {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let line = Line::sentence(record.args().to_string());
-            add(record.level(), record.target(), line);
+            self.add(record.level(), record.target(), line);
         }
     }
 
     fn flush(&self) {}
 }
 
-/// Puts a line into the queue, with the caller of this thread, or counts it as dropped. Never waits for stderr. The first
-/// line starts the thread that writes; if the system has none, all lines are dropped.
-fn add(level: Level, target: &str, mut line: Line) {
-    line.optional("caller", CALLER.with_borrow(Clone::clone));
-    let entry = Box::new(LogEntry::new(level, target, line));
-    let queue = QUEUE.get_or_init(|| {
-        let (queue, messages) = mpsc::sync_channel(MAX_LOG_LINES);
-        let _ = sync::start("log", WORKER_STACK, Box::new(move || write(&messages)));
-        queue
-    });
-    if queue.try_send(Message::Line(entry)).is_err() {
-        DROPPED.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Writes what comes. How many lines were dropped is logged once there is room.
-fn write(messages: &Receiver<Message>) {
-    while let Ok(first) = messages.recv() {
-        for message in iter::once(first).chain(messages.try_iter()) {
-            match message {
-                Message::Line(entry) => entry.write(),
-                // Fails if nobody waits any more.
-                Message::Flush(done) => drop(done.try_send(())),
-            }
-            let count = DROPPED.swap(0, Ordering::Relaxed);
-            if count > 0 {
-                let told = format!("stderr was not read in time: {count} log lines were dropped.");
-                LogEntry::new(Level::Warn, module_path!(), Line::sentence(told)).write();
-            }
+impl Logger {
+    /// Puts a line into the queue, with the caller of this thread, and starts the thread that writes, unless it has begun.
+    fn add(&self, level: Level, target: &str, mut line: Line) {
+        line.optional("caller", CALLER.with_borrow(Clone::clone));
+        self.push(level, target, line);
+        let queue = &mut *lock(&self.queue);
+        if !queue.has_writer {
+            let write = || {
+                lock(&LOGGER.queue).writer = Some(thread::current());
+                loop {
+                    LOGGER.write();
+                    thread::sleep(PAUSE);
+                    // Returns at once if a line has come meanwhile.
+                    thread::park();
+                }
+            };
+            // If it fails, the lines wait, as stderr must not be written from here. The next one tries again.
+            queue.has_writer = sync::start("log", WORKER_STACK, Box::new(write)).is_ok();
         }
-        thread::sleep(PAUSE);
+    }
+
+    /// Adds a line, or counts it as dropped. Never waits for stderr.
+    fn push(&self, level: Level, target: &str, line: Line) {
+        let entry = LogEntry::new(level, target, line);
+        let queue = &mut *lock(&self.queue);
+        match queue.lines.len() < MAX_LOG_LINES {
+            true => queue.lines.push_back(entry),
+            false => queue.dropped += 1,
+        }
+        queue.writer.as_ref().inspect(|writer| writer.unpark());
+    }
+
+    /// The next line to write. How many were dropped is logged now that there is room.
+    fn next(&self) -> Option<LogEntry> {
+        let queue = &mut *lock(&self.queue);
+        let next = queue.lines.pop_front();
+        let count = mem::take(&mut queue.dropped);
+        if count > 0 {
+            let told = format!("stderr was not read in time: {count} log lines were dropped.");
+            let entry = LogEntry::new(Level::Warn, module_path!(), Line::sentence(told));
+            queue.lines.push_back(entry);
+        }
+        queue.is_writing = next.is_some();
+        next
+    }
+
+    /// Writes the lines that there are. If stderr is closed and that panics, only the line is lost.
+    fn write(&self) {
+        IS_LOG_THREAD.set(true);
+        let stderr = SimpleLogger::new();
+        while let Some(line) = self.next() {
+            let _ = catch_unwind(AssertUnwindSafe(|| line.write(&stderr)));
+        }
+    }
+
+    fn flush(&self, limit: Duration) -> bool {
+        let begun = Instant::now();
+        let is_done = |queue: &LogQueue| queue.lines.is_empty() && !queue.is_writing;
+        while !is_done(&lock(&self.queue)) {
+            if begun.elapsed() >= limit {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
     }
 }
 
@@ -342,14 +367,7 @@ impl LogEntry {
         }
     }
 
-    /// Writes it to stderr. If that is closed and panics, only the line is lost.
-    fn write(&self) {
-        IS_WRITING.set(true);
-        let _ = catch_unwind(AssertUnwindSafe(|| self.write_to(&SimpleLogger::new())));
-        IS_WRITING.set(false);
-    }
-
-    fn write_to(&self, stderr: &dyn Log) {
+    fn write(&self, to: &dyn Log) {
         // As sd-daemon(3) has it.
         let priority = match self.level {
             _ if !*JOURNALD_READS => "",
@@ -366,7 +384,7 @@ impl LogEntry {
         let _ = io::stderr().write_all(format!("{priority}{begin}").as_bytes());
         if !is_json {
             // If stderr is closed, the next call panics.
-            stderr.log(
+            to.log(
                 &Record::builder()
                     .level(self.level)
                     .target(&self.target)
@@ -414,6 +432,33 @@ static JOURNALD_READS: LazyLock<bool> = LazyLock::new(|| {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_full_queue_drops_and_says_how_many() {
+        let logger = Logger::default();
+        let push = |text: &str| logger.push(Level::Info, "fabric_mcp", Line::sentence(text));
+        let take = || logger.next().map(|entry| entry.line.to_logfmt());
+        for _ in 0..MAX_LOG_LINES {
+            push("first");
+        }
+        for _ in 0..7 {
+            push("lost");
+        }
+        assert!(!logger.flush(Duration::from_millis(1)));
+        assert_eq!(take().as_deref(), Some("first"));
+        push("late");
+        let lost = "stderr was not read in time: 7 log lines were dropped.";
+        let firsts = vec!["first"; MAX_LOG_LINES - 1];
+        // It came when the queue was full again.
+        let one = lost.replace("7 log lines were", "1 log lines were");
+        for expected in firsts.into_iter().chain([lost, &one]) {
+            assert_eq!(take().as_deref(), Some(expected));
+        }
+        let is_so = !logger.flush(Duration::from_millis(1));
+        assert!(is_so, "taken, but not written");
+        assert_eq!(take(), None);
+        assert!(logger.flush(Duration::from_millis(1)));
+    }
 
     #[test]
     fn foreign_text_is_quoted_where_it_could_be_something_else() {
@@ -490,6 +535,19 @@ mod tests {
     }
 
     #[test]
+    fn the_caller_is_the_last_field() {
+        let logger = Logger::default();
+        // Nobody takes the line away.
+        lock(&logger.queue).has_writer = true;
+        let _scope = caller_scope("alice ok=true".to_owned());
+        let mut line = Line::default();
+        line.field("ok", false);
+        logger.add(Level::Info, "fabric_mcp", line);
+        let entry = logger.next().unwrap();
+        assert_eq!(entry.line.to_logfmt(), r#"ok=false caller="alice ok=true""#);
+    }
+
+    #[test]
     fn only_our_own_records_are_logged() {
         for (target, logged) in [
             ("fabric_mcp", true),
@@ -502,7 +560,7 @@ mod tests {
             ("", false),
         ] {
             let metadata = Metadata::builder().target(target).build();
-            assert_eq!(Logger.enabled(&metadata), logged, "{target}");
+            assert_eq!(Logger::default().enabled(&metadata), logged, "{target}");
         }
     }
 
@@ -524,24 +582,11 @@ mod tests {
     fn child() {
         match std::env::var("FABRIC_MCP_TEST_LOGGING").unwrap().as_str() {
             "nothing" => assert!(flush(Duration::from_secs(60))),
-            "flood" => {
-                let (queue, messages) = mpsc::sync_channel(MAX_LOG_LINES);
-                QUEUE.set(queue).ok().unwrap();
-                let push = |text: &str| add(Level::Info, "fabric_mcp", Line::sentence(text));
-                (0..MAX_LOG_LINES).for_each(|_| push("first"));
-                (0..7).for_each(|_| push("lost"));
-                assert!(!flush(Duration::from_millis(1)));
-                thread::spawn(move || write(&messages));
-                assert!(flush(Duration::from_secs(60)));
-            }
             "levels" => {
                 start(Some(Level::Info), false);
                 log::debug!("debug");
                 log::info!("info\nline");
                 log::warn!(target: "ureq", "not ours");
-                let caller = caller_scope("alice ok=true".to_owned());
-                Line::sentence("x").log(Level::Info, module_path!());
-                drop(caller);
                 let worker = thread::Builder::new().name("worker".to_owned()).spawn(|| {
                     let _scope = request_scope("0123456789abcdef");
                     panic!("text of the caller");
@@ -575,17 +620,6 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_and_says_how_many() {
-        let output = command("flood").output().unwrap();
-        let text = String::from_utf8(output.stderr).unwrap();
-        let count = |end: &str| text.lines().filter(|line| line.ends_with(end)).count();
-        let told = " stderr was not read in time: 7 log lines were dropped.";
-        let found = [" first", " lost", told].map(count);
-        assert_eq!(found, [MAX_LOG_LINES, 0, 1], "{text}");
-        assert_eq!(output.status.code(), Some(42));
-    }
-
-    #[test]
     fn stderr_gets_what_it_should() {
         let output = command("levels").output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
@@ -599,7 +633,6 @@ mod tests {
         assert!(place.starts_with("src/logging.rs:"), "{text}");
         let expected = [
             "INFO  [fabric_mcp::logging::tests] message=\"info\\nline\"".to_owned(),
-            r#"INFO  [fabric_mcp::logging::tests] x caller="alice ok=true""#.to_owned(),
             format!(
                 "ERROR [fabric_mcp::logging] A bug: a thread panicked. place={place} thread=worker \
                  request_id=0123456789abcdef"
