@@ -379,7 +379,7 @@ const FORM: &str =
     "a line is NAME ROLE TOKEN [KEY=VALUE…], with spaces between; a comment begins with #";
 
 /// What a key looks like.
-const KEYS: &str = "a key is models=NAME,NAME… (without quotes, and with * only at the end), \
+const KEYS: &str = "a key is models=NAME,NAME… (without quotes, and with * only at the end of a name), \
     runs-per-minute=NUMBER, tokens-per-month=NUMBER or until=YYYY-MM-DD, the last day; each at most once";
 
 /// Why a budget is refused without a ledger.

@@ -80,11 +80,14 @@ impl<'a> FlagsAndEnv<'a> {
             let is_other = matches!(flag.long, "connect" | "generate" | "list-tools");
             flag.section == COMMAND && flag.partners().is_none() && !is_other
         };
-        let given = self.given.iter().map(|(flag, _)| *flag);
-        let mut asked = given.filter(is_command).map(|flag| flag.long);
-        if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
+        let asked = self.given.iter().filter(|(flag, _)| is_command(flag));
+        let mut asked = asked.map(|(flag, value)| (flag.long, value));
+        if let Some(first) = asked.next()
+            && let Some((other, _)) = asked.find(|other| *other != first)
+        {
             return Err(format!(
-                "--{one} and --{other} are two commands; run one after the other"
+                "--{} and --{other} are two commands; run one after the other",
+                first.0
             ));
         }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
@@ -287,7 +290,7 @@ fn unknown_short(letter: char, rest: Option<OsString>) -> String {
 /// Refuses a word that does not belong to a flag.
 pub(crate) fn unexpected_word(word: &str) -> String {
     let general = match clients::named(word) {
-        Some(_) => "run the command once for each client",
+        Some(_) => "give each client a command of its own, such as --install CLIENT",
         None => {
             "fabric-mcp takes flags only: --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others"
         }

@@ -25,7 +25,7 @@ pub(super) struct Document<'a> {
     root: Object,
     servers: Option<Object>,
     /// The value of the root without our server, to be compared.
-    rest: Value,
+    pub(super) rest: Value,
     /// The value of our server.
     pub(super) own: Option<Value>,
 }

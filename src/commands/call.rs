@@ -241,10 +241,10 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
         Some(first) => {
             let is_input = word.starts_with('@') || given.contains_key(*first);
             // bash makes words like KEY:VALUE of the members of JSON without quotes.
-            let is_key = names.iter().any(|name| word.starts_with(name));
+            let is_key = names.contains(&word.split(':').next().unwrap_or_default());
             let is_apart = word.starts_with('=') || given.values().any(|value| value == "");
             let meant = match word {
-                _ if is_key || is_apart => "KEY=VALUE, without spaces around the =".to_owned(),
+                _ if is_key || is_apart => "KEY=VALUE, with a = and no spaces around it".to_owned(),
                 "today" | "yesterday" if tool == "fabric_get_run" => "since=1d".to_owned(),
                 _ if tool == RUN && is_input => {
                     format!("{INPUT}={value}, or {INPUT}=@FILE for a file")
@@ -252,7 +252,7 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
                 _ => format!("{first}={value}"),
             };
             format!(
-                "is neither JSON nor KEY=VALUE: did you mean {meant}? --list-tools shows each KEY"
+                "is neither a JSON object nor KEY=VALUE: did you mean {meant}? --list-tools shows each KEY"
             )
         }
         None => format!("must be left out: {tool} takes no arguments"),
@@ -717,16 +717,16 @@ mod tests {
             r#"fabric_get_run since=2d => {"since":"2d"}"#,
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern input_text=Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
-            r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows each KEY"#,
-            r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither JSON nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern pattern_name:ai => --call: "pattern_name:ai" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern 5 => --call: "5" is neither JSON nor KEY=VALUE: did you mean pattern_name=5? --list-tools shows each KEY"#,
-            r#"fabric_list_patterns limit = 3 => --call: "=" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern pattern_name= x => --call: "x" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
-            r#"fabric_get_run yesterday => --call: "yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern ai => --call: "ai" is neither a JSON object nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows each KEY"#,
+            r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither a JSON object nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern pattern_name:ai => --call: "pattern_name:ai" is neither a JSON object nor KEY=VALUE: did you mean KEY=VALUE, with a = and no spaces around it? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern 5 => --call: "5" is neither a JSON object nor KEY=VALUE: did you mean pattern_name=5? --list-tools shows each KEY"#,
+            r#"fabric_list_patterns limit = 3 => --call: "=" is neither a JSON object nor KEY=VALUE: did you mean KEY=VALUE, with a = and no spaces around it? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither a JSON object nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither a JSON object nor KEY=VALUE: did you mean input_text=@notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern pattern_name= x => --call: "x" is neither a JSON object nor KEY=VALUE: did you mean KEY=VALUE, with a = and no spaces around it? --list-tools shows each KEY"#,
+            r#"fabric_get_run yesterday => --call: "yesterday" is neither a JSON object nor KEY=VALUE: did you mean since=1d? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither a JSON object nor KEY=VALUE: did you mean KEY=VALUE, with a = and no spaces around it? --list-tools shows each KEY"#,
             "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",
             r#"fabric_run_pattern variables=x variables.a=1 => --call: variables.a is given twice; leave one out"#,
             "fabric_list_patterns query=x y => --call: query is given twice; leave one out",

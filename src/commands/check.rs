@@ -27,7 +27,8 @@ const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back
 
 /// The next step after success.
 const NEXT: &str = "Next: with the same flags, --install CLIENT adds this to your assistant or\n\
-                    editor, and --call fabric_run_pattern pattern_name=NAME < FILE tries a run.\n";
+                    editor (--generate client-config lists them), and --call fabric_run_pattern\n\
+                    pattern_name=NAME < FILE tries a run, which may cost money.\n";
 
 /// Looks through the kept runs, and logs whether Fabric answers, in the background, so that no client waits for it.
 pub(crate) fn log_connection(server: &Arc<Server>) {

@@ -222,8 +222,8 @@ impl OAuth {
 
     // Tokens.
 
-    /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
-    /// must be found first. `peer`: where it comes from.
+    /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and longer if its metadata must
+    /// be found first. `peer`: where it comes from.
     pub(super) fn check(
         &self,
         (token, print): (&str, Fingerprint),
@@ -417,7 +417,13 @@ impl OAuth {
             return Err(left);
         }
         match self.discover() {
-            Ok((endpoint, _)) => Ok(discovery.endpoint.insert(endpoint).clone()),
+            Ok((endpoint, _)) => {
+                if !std::mem::take(&mut discovery.until).is_zero() {
+                    *lock(&self.logged) = None;
+                    log::info!("the OAuth issuer {} answers again", self.settings.issuer);
+                }
+                Ok(discovery.endpoint.insert(endpoint).clone())
+            }
             Err(why) => {
                 discovery.until = self.clock.steady() + RETRY;
                 self.warn(&format!("{why}; {UNAVAILABLE}"));
