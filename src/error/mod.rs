@@ -202,6 +202,9 @@ table! {
         /// {url} answers {request} with a web page: a proxy, a login page or another program.
         /// Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with a path if a proxy serves it under one.
         WebPage = (Kind::ApiError, Failure, "web-page");
+        /// The answer to {request} from {url} is compressed, although that was not asked for: a proxy may be answering there.
+        /// Switch off the compression of that proxy, or set FABRIC_BASE_URL to the address of Fabric itself.
+        Compressed = (Kind::ApiError, Failure, "");
         /// {url} answers {request} with a redirect (HTTP {status}), which is not followed, because it would get the key.
         /// Set FABRIC_BASE_URL to the address that the redirect leads to; `curl -sI URL` shows it.
         Redirect = (Kind::ApiError, Failure, "redirect");

@@ -345,6 +345,10 @@ impl<'c> Attempt<'c> {
         if media.eq_ignore_ascii_case("text/html") {
             return Err(self.answered(Cause::WebPage, 200, ""));
         }
+        let encoding = head.headers.get(header::CONTENT_ENCODING);
+        if encoding.is_some_and(|named| !named.as_bytes().eq_ignore_ascii_case(b"identity")) {
+            return Err(self.answered(Cause::Compressed, 200, ""));
+        }
         Ok(FabricResponse {
             call: self,
             is_json: media.eq_ignore_ascii_case("application/json"),

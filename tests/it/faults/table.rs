@@ -74,8 +74,7 @@ pub(crate) fn answers() -> Vec<Fault> {
         fails("503", leaky(503).header("Retry-After", "0"), UNAVAILABLE),
         fails("204", Reply::new(204, "text/plain", ""), API_ERROR),
         fails("HTML", Reply::new(200, "text/html", page), API_ERROR),
-        fails("gzip", zipped.header("Content-Encoding", "gzip"), API_ERROR)
-            .saying("something that is not Fabric's"),
+        fails("gzip", zipped.header("Content-Encoding", "gzip"), API_ERROR),
     ]
 }
 
