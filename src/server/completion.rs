@@ -61,8 +61,8 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
             None => Vec::new(),
             Some(false) => rank(&value, fabric.names(catalog.ttl, wait)?.as_ref()),
             Some(true) => {
-                let all = catalog.strategies(catalog.ttl, wait).unwrap_or_default();
-                let names = all.iter().flatten().map(|s| s.name.as_str());
+                let snapshot = catalog.snapshot(wait)?;
+                let names = snapshot.strategies().iter().map(|s| s.name.as_str());
                 rank(&value, &names.collect())
             }
         };

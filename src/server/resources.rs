@@ -1,7 +1,5 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use serde_json::json;
 
@@ -66,12 +64,8 @@ pub(super) fn templates(server: &Server, request: Request<'_>) -> Result<Action,
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |context, result| {
-        let (catalog, wait) = (&context.backend.catalog, &context.wait());
-        let snapshot = catalog.snapshot(wait)?;
-        let patterns = &snapshot.patterns;
-        // A Fabric without strategies still has patterns.
-        let strategies = catalog.strategies(catalog.ttl, wait).unwrap_or_default();
-        let strategies = strategies.as_deref().unwrap_or_default();
+        let snapshot = context.backend.catalog.snapshot(&context.wait())?;
+        let (patterns, strategies) = (&snapshot.patterns, snapshot.strategies());
         let has_titles = result.revision.knows(Feature::Title);
         let entry = |at: usize| {
             let (template, name, description) = match patterns.get(at) {
@@ -121,7 +115,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 .system_prompt
             }
             ResourceTarget::Strategy(name) => {
-                let all = context.backend.catalog.strategies(Duration::ZERO, wait)?;
+                let all = context.backend.catalog.strategies(wait)?;
                 let why = match *all {
                     None => &Cause::NoStrategies.to_string(),
                     Some(_) => "Fabric has no such strategy: resources/list has them all.",

@@ -1,7 +1,5 @@
 //! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 use crate::fabric::{Cause, Error};
@@ -31,8 +29,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let name = arguments.name("strategy_name: Only one, with its prompt.");
     let is_one = name.is_some();
     Ok(Prepared::new(move |context| {
-        let catalog = &context.backend.catalog;
-        let found = catalog.strategies(Duration::ZERO, &context.wait())?;
+        let found = context.backend.catalog.strategies(&context.wait())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
         let all = (*found).as_deref();
         let listed = match name {

@@ -22,7 +22,7 @@ const MOST_TEXT: usize = 32 << 20;
 /// Concurrent requests to Fabric during a refresh.
 const CATALOG_REQUESTS: usize = 8;
 
-/// All patterns as of the start of a refresh.
+/// All patterns and strategies as of the start of a refresh.
 pub(crate) struct Snapshot {
     /// When it expires.
     pub(crate) until: Instant,
@@ -30,6 +30,7 @@ pub(crate) struct Snapshot {
     names: Arc<Names>,
     /// Sorted by name.
     pub(crate) patterns: Vec<Entry>,
+    strategies: Arc<Strategies>,
     /// Built on first use: callers that need only variables do not wait for it.
     index: OnceLock<Index>,
     /// The patterns that are offered as skills, by the skills' names, for all who list them.
@@ -42,6 +43,11 @@ impl Snapshot {
         let by_name = |entry: &Entry| entry.name.as_str().cmp(name);
         let at = self.patterns.binary_search_by(by_name);
         self.patterns.get(at.ok()?)
+    }
+
+    /// The strategies, sorted by name.
+    pub(crate) fn strategies(&self) -> &[Strategy] {
+        (*self.strategies).as_deref().unwrap_or_default()
     }
 
     /// The search index.
@@ -113,7 +119,7 @@ impl Catalog {
         }
     }
 
-    /// All patterns, refreshed if expired (single-flight; an error goes to every caller that waited).
+    /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Observer) -> Result<Arc<Snapshot>, Error> {
         loop {
             let read = || self.refresh(wait);
@@ -136,21 +142,26 @@ impl Catalog {
         let until = Instant::now() + self.ttl;
         let names = self.fabric.names(Duration::ZERO, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
+        let strategies = match self.strategies(wait) {
+            // A Fabric without strategies still has patterns.
+            Err(error) if !is_general(&error) => {
+                log::warn!("the catalogue has no strategies: {error}");
+                Arc::default()
+            }
+            strategies => strategies?,
+        };
         Ok(Arc::new(Snapshot {
             until,
             names,
             patterns,
+            strategies,
             index: OnceLock::new(),
             skills: OnceLock::new(),
         }))
     }
 
-    /// The strategies, at most `max_age` old; callers for whom a read began too early share the next one.
-    pub(crate) fn strategies(
-        &self,
-        max_age: Duration,
-        wait: &Observer,
-    ) -> Result<Arc<Strategies>, Error> {
+    /// The strategies, from a read that begins after this call; callers that arrive during a read share the next one.
+    pub(crate) fn strategies(&self, wait: &Observer) -> Result<Arc<Strategies>, Error> {
         // Strategies from folders are in memory before their length is known, so room for the most is taken first.
         let most = match self.fabric.has_fabric() {
             true => 0,
@@ -162,7 +173,7 @@ impl Catalog {
             wait.release(most);
             read
         };
-        self.strategies.get(max_age, wait.as_ref(), read)
+        self.strategies.get(Duration::ZERO, wait.as_ref(), read)
     }
 
     /// Fabric's configuration, with each value changed by `redact` before it is kept. At most [`SHARED`] old.

@@ -8,6 +8,7 @@ use crate::sync::lock;
 
 const TTL: Duration = Duration::from_secs(300);
 const NAMES: &str = "GET /patterns/names";
+const STRATEGIES: &str = "GET /strategies";
 
 /// What Fabric has at the moment; `None` if it refuses every request.
 type Listed = Arc<Mutex<Option<Vec<String>>>>;
@@ -25,6 +26,7 @@ fn fabric(names: &[&str]) -> (Fixture, Listed, Catalog) {
         let answer = match (&*lock(&answers), request.line.as_str()) {
             (None, _) => status("401 X", ""),
             (Some(names), NAMES) => json(&serde_json::json!(names).to_string()),
+            (_, STRATEGIES) => json(r#"[{"name":"cot"}]"#),
             (_, line) => match line.strip_prefix("GET /patterns/") {
                 Some("broken") => status("500 X", ""),
                 Some(name) => {
@@ -69,6 +71,7 @@ fn everything_is_read_once_and_for_its_time() {
         )
     );
     assert_eq!(snapshot.description("b"), "Extract b from a text.");
+    assert_eq!(snapshot.strategies()[0].name, "cot");
     assert_eq!(snapshot.pattern("c"), None);
     assert!(Arc::ptr_eq(
         &snapshot,
@@ -78,14 +81,15 @@ fn everything_is_read_once_and_for_its_time() {
         *catalog.fabric.names(catalog.ttl, &unobserved()).unwrap(),
         ["a", "b"].into_iter().collect()
     );
-    let counts = |fabric: &Fixture| ["GET /patterns/a", NAMES].map(|line| fabric.count(line));
-    assert_eq!(counts(&fabric), [1, 1]);
+    let counts =
+        |fabric: &Fixture| ["GET /patterns/a", NAMES, STRATEGIES].map(|line| fabric.count(line));
+    assert_eq!(counts(&fabric), [1, 1, 1]);
     catalog.snapshot.invalidate(|_| true);
     assert!(!Arc::ptr_eq(
         &snapshot,
         &catalog.snapshot(&unobserved()).unwrap()
     ));
-    assert_eq!(counts(&fabric), [2, 2]);
+    assert_eq!(counts(&fabric), [2, 2, 2]);
 }
 
 #[test]

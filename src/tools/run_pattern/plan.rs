@@ -42,8 +42,7 @@ pub(super) fn check(
     let (mut found, refused) = (Vec::new(), context.head.refused.as_ref());
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
-        && let Some(all) =
-            context.unless_cancelled(context.backend.catalog.strategies(Duration::ZERO, wait))?
+        && let Some(all) = context.unless_cancelled(context.backend.catalog.strategies(wait))?
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
         for (i, step) in steps.iter_mut().enumerate() {
