@@ -89,9 +89,10 @@ pub(super) type Downloads = Mutex<Vec<(VideoId, Weak<Download>)>>;
 /// A request for a transcript, and Fabric's answer.
 pub(super) type Fetched = (Vec<u8>, Result<Transcript, Error>);
 
-/// The latest transcript of one video, for all callers that want it at the same time. Others of the same video, in another
-/// language or with times, wait for their turn: Fabric has one folder for a video, and the first request to end removes it.
-pub(crate) type Download = Cached<Fetched>;
+/// The latest transcripts of one video, for all callers that want one of them at the same time: in several languages, or with
+/// times. Fabric has one folder for a video, and the first request to end removes it, so a second request at the same
+/// time would fail.
+pub(crate) type Download = Cached<Vec<Arc<Fetched>>>;
 
 impl Client {
     /// The download of a video, held by all callers that wait for its transcript.

@@ -35,6 +35,8 @@ const EMPTY_MODELS_DELAYS: [u64; 3] = [250, 500, 1000];
 const MISSING: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// Read buffer of a run, in bytes.
 const READ: usize = 4 << 10;
+/// Transcripts of one video that are kept while somebody waits for one of them.
+const VARIANTS: usize = 4;
 /// Patterns suggested for an unknown name.
 const MOST_FOUND: usize = 5;
 
@@ -228,25 +230,31 @@ impl Client {
             body["language"] = language.into();
         }
         let body = encode(&body, wait)?;
-        let is_it = |found: &Arc<Fetched>| found.0 == body;
+        let of = |all: &[Arc<Fetched>]| all.iter().find(|found| found.0 == body).cloned();
         let mut max_age = Duration::MAX;
         loop {
             let fetch = || {
-                if let Some(found) = download.latest(None).filter(is_it) {
-                    return Ok(found);
-                }
-                match self.fetch_transcript(body.clone(), wait) {
-                    Err(error) if error.kind == Kind::Cancelled || error == no_room() => Err(error),
+                let all = download.latest(None);
+                let mut all = all.map_or(Vec::new(), Arc::unwrap_or_clone);
+                if of(&all).is_none() {
                     // A failure is shared as well.
-                    found => Ok(Arc::new((body.clone(), found))),
+                    let found = match self.fetch_transcript(body.clone(), wait) {
+                        Err(error) if error.kind == Kind::Cancelled || error == no_room() => {
+                            return Err(error);
+                        }
+                        found => Arc::new((body.clone(), found)),
+                    };
+                    all.insert(0, found);
+                    all.truncate(VARIANTS);
                 }
+                Ok(Arc::new(all))
             };
-            let found = download.get(max_age, wait.as_ref(), fetch)?;
-            if is_it(&found) {
+            let all = download.get(max_age, wait.as_ref(), fetch)?;
+            if let Some(found) = of(&all) {
                 let length = found.1.as_ref().map_or(0, |found| found.transcript.len());
                 return wait.hold(length).map(|()| found);
             }
-            // That one is in another language, or with times.
+            // Those are in other languages, or with times.
             max_age = Duration::ZERO;
         }
     }

@@ -534,6 +534,7 @@ fn a_failure_of_another_language_is_not_ones_own() {
         found.clone().map(|found| found.transcript)
     };
     let (one, other): (Observer, Observer) = (Arc::new(Unobserved), Arc::new(Waits(waits)));
+    let _wanted = client.download(&video);
     std::thread::scope(|scope| {
         let failed = scope.spawn(|| ask("xx", &one));
         begun.recv().unwrap();
@@ -543,4 +544,7 @@ fn a_failure_of_another_language_is_not_ones_own() {
         assert_eq!(failed.join().unwrap().unwrap_err().detail, "none");
         assert_eq!(found.join().unwrap().as_deref(), Ok("said"));
     });
+    // Not asked for again: that would panic.
+    drop(tell);
+    assert_eq!(ask("xx", &one).unwrap_err().detail, "none");
 }
