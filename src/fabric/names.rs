@@ -31,7 +31,8 @@ impl Name {
                 "must not start with `.` or `~`: Fabric would take it for a path.".into()
             }
             None if value.ends_with(['.', ' ']) || is_device(value) => {
-                "must not end with a dot or a space or be a Windows device: use another.".into()
+                "must not end with a dot or a space or be a Windows device: use another name."
+                    .into()
             }
             None => return Ok(Name(value.to_owned())),
             Some(c @ ('/' | '\\')) => {

@@ -40,7 +40,7 @@ const NAMES: [&str; 2] = ["fabric", "fabric-ai"];
 /// Homebrew, winget.
 const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
                        /home/linuxbrew/.linuxbrew/bin AppData/Local/Microsoft/WinGet/Links";
-/// How long `--version` may take.
+/// How long `--version` may take, and the end.
 const VERSION: Duration = Duration::from_secs(5);
 /// How long a start may take, and each answer during the start or when Fabric may hang.
 const START: Duration = Duration::from_secs(10);
@@ -111,9 +111,13 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Closes the helper's pipe, and waits.
+    /// Closes the helper's pipe, and waits: not for ever, as the system may be unable to end Fabric.
     fn drop(&mut self) {
-        let _ = lock(&self.helper).wait();
+        drop(lock(&self.helper).stdin.take());
+        let begun = Instant::now();
+        while self.lives() && begun.elapsed() < VERSION {
+            thread::sleep(LOOK);
+        }
     }
 }
 
@@ -199,9 +203,10 @@ impl Process {
             // A third holder, besides the cache and this thread: a request is using Fabric.
             if Arc::strong_count(&one) > 2 {
                 *lock(&self.used) = Instant::now();
-            } else if lock(&self.used).elapsed() >= IDLE {
+            } else if lock(&self.used).elapsed() >= IDLE
+                && self.up.invalidate(|up| ptr::eq(up, &*one))
+            {
                 log::info!("Fabric was idle and has been ended.");
-                self.retire();
             }
         }
     }

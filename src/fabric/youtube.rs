@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{Cached, Client, Error, Kind, sanitize};
 use crate::encoding::json::decode;
 use crate::sync::lock;
+use crate::url::split;
 
 /// The end of every error about a URL.
 const GIVE: &str = "give the address of one video, such as \
@@ -22,6 +23,9 @@ pub(super) const NO_TRANSCRIPT: &str = "YouTube gave Fabric no transcript of thi
     video may have none, or may not be public. Try another language or video; if every video \
     fails, update yt-dlp on Fabric's host, and check that this host can reach YouTube.";
 
+/// YouTube pages that look like IDs: a playlist, and a channel's live stream.
+const NOT_IDS: [&str; 2] = ["videoseries", "live_stream"];
+
 /// The ID of a video: 11 letters of base64url.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VideoId(String);
@@ -30,35 +34,52 @@ impl VideoId {
     /// Reads the URL of one video at youtube.com, youtu.be or their subdomains. The error is [`Kind::InvalidRequest`],
     /// begins with `field` and quotes nothing of `url`.
     pub(crate) fn parse(field: &str, url: &str) -> Result<VideoId, Error> {
-        VideoId::read(url).ok_or_else(|| {
-            let why = match url.contains("list=") {
-                true => "names a playlist and no video",
-                false => "is not a video at YouTube",
-            };
-            Error::new(Kind::InvalidRequest, format!("`{field}` {why}: {GIVE}"))
-        })
+        VideoId::read(url)
+            .map_err(|why| Error::new(Kind::InvalidRequest, format!("`{field}` {why}: {GIVE}")))
     }
 
-    fn read(url: &str) -> Option<VideoId> {
-        let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    fn read(url: &str) -> Result<VideoId, &'static str> {
+        if url.is_empty() {
+            return Err("is missing");
+        }
+        if !url.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
+            return Err("has blanks or characters that no address has");
+        }
+        let whole = format!("https://{url}");
+        let url = if url.contains(':') { url } else { &whole };
+        let (scheme, host, rest) = split(url).unwrap_or_default();
+        if !["http", "https"].contains(&scheme.to_ascii_lowercase().as_str()) {
+            return Err("does not begin with https:// or http://");
+        }
         let rest = rest.split('#').next().unwrap_or_default();
-        let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (host, path) = address.split_once('/').unwrap_or((address, ""));
-        let (host, path) = (host.to_ascii_lowercase(), path.trim_matches('/'));
-        let is_at = |domain: &str| {
-            let below = host.strip_suffix(domain);
-            below.is_some_and(|below| below.is_empty() || below.ends_with('.'))
-        };
-        let id = match path.split_once('/') {
-            _ if is_at("youtu.be") => Some(path),
-            _ if !is_at("youtube.com") && !is_at("youtube-nocookie.com") => None,
-            None if path == "watch" => query.split('&').find_map(|pair| pair.strip_prefix("v=")),
-            Some(("shorts" | "live" | "embed" | "v" | "e", id)) => Some(id),
-            _ => None,
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let path = path.trim_matches('/');
+        // No video has a port or user-info before it.
+        let host = host.to_ascii_lowercase();
+        let id = if is_at(&host, "youtu.be") {
+            Some(path)
+        } else if is_at(&host, "youtube.com") || is_at(&host, "youtube-nocookie.com") {
+            match path.split_once('/') {
+                // Several values are ambiguous.
+                None if path == "watch" => parameters(query, "v")
+                    .next()
+                    .filter(|_| parameters(query, "v").count() == 1),
+                Some(("shorts" | "live" | "embed" | "v" | "e", id)) => Some(id),
+                _ => None,
+            }
+        } else {
+            return Err("is not at youtube.com or youtu.be");
         };
         let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-        let is_id = |id: &&str| id.len() == 11 && id.bytes().all(is_letter);
-        id.filter(is_id).map(|id| VideoId(id.to_owned()))
+        let is_id =
+            |id: &&str| id.len() == 11 && id.bytes().all(is_letter) && !NOT_IDS.contains(id);
+        match id.filter(is_id) {
+            Some(id) => Ok(VideoId(id.to_owned())),
+            None if parameters(query, "list").next().is_some() => {
+                Err("names a playlist and no video")
+            }
+            None => Err("does not name one video"),
+        }
     }
 
     /// The ID alone.
@@ -70,6 +91,20 @@ impl VideoId {
     pub(super) fn url(&self) -> String {
         format!("https://www.youtube.com/watch?v={}", self.0)
     }
+}
+
+/// The values of a query parameter.
+fn parameters<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(move |pair| pair.0 == name).map(|pair| pair.1)
+}
+
+/// Is `host` this domain or a subdomain?
+fn is_at(host: &str, domain: &str) -> bool {
+    let below = host.strip_suffix(domain);
+    let is_letter = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    let is_label = |below: &str| below.ends_with('.') && below.bytes().all(is_letter);
+    below.is_some_and(|below| below.is_empty() || is_label(below))
 }
 
 /// Fabric's response for a video.
@@ -139,6 +174,11 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
     let is_quote = said.starts_with("yt-dlp failed");
     let known = [
         (
+            has("--sleep-requests") || has("Too Many Requests"),
+            Kind::ApiError,
+            "YouTube accepts no more requests from Fabric's host for now. Try again in a few minutes.",
+        ),
+        (
             has("--cookies-from-browser"),
             Kind::ApiError,
             "YouTube wants Fabric's host to sign in: YouTube takes that host for a robot, or does \
@@ -205,7 +245,7 @@ mod tests {
             assert_eq!(id.as_str(), ID, "{url}");
         }
         let dashed = VideoId::parse("url", "https://youtu.be/--exec=rm_x").unwrap_err();
-        let part = "is not a video at YouTube";
+        let part = "does not name one video";
         assert!(dashed.detail.contains(part), "{dashed}");
         let dashed = VideoId::parse("url", "https://youtu.be/--exec-rm_x").unwrap();
         assert_eq!(dashed.url(), "https://www.youtube.com/watch?v=--exec-rm_x");
@@ -213,21 +253,42 @@ mod tests {
 
     #[test]
     fn everything_else_is_refused_and_says_what_is_expected() {
+        const CHARACTERS: &str = "has blanks or characters that no address has";
+        const SCHEME: &str = "does not begin with https:// or http://";
+        const HOST: &str = "is not at youtube.com or youtu.be";
         const PLAYLIST: &str = "names a playlist and no video";
-        const OTHER: &str = "is not a video at YouTube";
-        let playlists = "https://www.youtube.com/playlist?list=PL1 \
-            https://www.youtube.com/watch?list=PL1";
-        let others = "|--exec=x|https://evil.org\\@youtu.be/ID|https://yоutu.be/ID|javascript:youtu.be/ID|\
-            https://youtube.com.evil.org/watch?v=ID|https://evil.org/https://youtu.be/ID|\
-            https://evil.org#@youtu.be/ID|https://evilyoutube.com/watch?v=ID|\
-            https://youtube.com:443/watch?v=ID|https://youtube.com./watch?v=ID|\
-            https://www.youtube.com|\
-            https://youtu.be/|https://youtu.be/ID/x|https://youtu.be/short|https://youtu.be/abc%2DEF_123|\
-            https://www.youtube.com/watch?v=|\
-            https://www.youtube.com/watch#?v=ID|https://www.youtube.com/redirect?q=https://youtu.be/ID";
-        let playlists = playlists.split(' ').map(|url| (url, PLAYLIST));
-        let others = others.split('|').map(|url| (url, OTHER));
-        for (url, why) in playlists.chain(others) {
+        const VIDEO: &str = "does not name one video";
+        const SERIES: &str = "https://www.youtube.com/embed/videoseries?list=PL1";
+        const REDIRECT: &str = "https://www.youtube.com/redirect?q=https://youtu.be/ID";
+        for (url, why) in [
+            (" https://youtu.be/ID", CHARACTERS),
+            ("https://evil.org\\@youtu.be/ID", CHARACTERS),
+            ("https://yоutu.be/ID", CHARACTERS),
+            ("", "is missing"),
+            ("--exec=x", HOST),
+            ("javascript:https://youtu.be/ID", SCHEME),
+            ("https://youtube.com.evil.org/watch?v=ID", HOST),
+            ("https://evil.org/https://youtu.be/ID", HOST),
+            ("https://evil.org#@youtu.be/ID", HOST),
+            ("https://evilyoutube.com/watch?v=ID", HOST),
+            ("https://user:x@www.youtube.com/watch?v=ID", HOST),
+            ("https://youtube.com:443/watch?v=ID", HOST),
+            ("https://youtube.com./watch?v=ID", HOST),
+            ("https://%77ww.youtube.com/watch?v=ID", HOST),
+            ("https://www.youtube.com/playlist?list=PL1", PLAYLIST),
+            ("https://www.youtube.com/watch?list=PL1", PLAYLIST),
+            (SERIES, PLAYLIST),
+            ("https://www.youtube.com/embed/live_stream?channel=x", VIDEO),
+            ("https://www.youtube.com", VIDEO),
+            ("https://youtu.be/", VIDEO),
+            ("https://youtu.be/ID/x", VIDEO),
+            ("https://youtu.be/short", VIDEO),
+            ("https://youtu.be/abc%2DEF_123", VIDEO),
+            ("https://www.youtube.com/watch?v=", VIDEO),
+            ("https://www.youtube.com/watch?v=ID&v=ID", VIDEO),
+            ("https://www.youtube.com/watch#?v=ID", VIDEO),
+            (REDIRECT, VIDEO),
+        ] {
             let error = VideoId::parse("url", &url.replace("ID", ID)).unwrap_err();
             assert_eq!(error.kind, Kind::InvalidRequest, "{url:?}");
             assert_eq!(error.detail, format!("`url` {why}: {GIVE}"), "{url:?}");
@@ -248,7 +309,7 @@ mod tests {
             "gave Fabric no transcript of this video",
             "no YouTube API key that works",
         );
-        let robot = "wants Fabric's host to sign in";
+        let (busy, robot) = ("accepts no more requests", "wants Fabric's host to sign in");
         let (quoted, masked) = ("Fabric's reason: ", "mkdir [path]: permission");
         let (internal, api) = (Kind::FabricInternal, Kind::ApiError);
         for (said, kind, words) in [
@@ -256,7 +317,7 @@ mod tests {
             ("在 PATH 中未找到 yt-dlp。", internal, no_tool),
             ("no VTT files found in directory", api, none),
             ("VTTファイルに", api, none),
-            ("limite ; '--sleep-requests 1'", api, quoted),
+            ("limite ; '--sleep-requests 1'", api, busy),
             ("--yt-dlp-args='--cookies-from-browser B'", api, robot),
             ("YouTube API erforderlich 'fabric --setup'", internal, key),
             ("googleapi: Error 400: API key not valid.", internal, key),

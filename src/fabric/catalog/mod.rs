@@ -290,7 +290,9 @@ fn collect(
     let unread = entries.iter().filter(|entry| entry.text.is_none()).count();
     if unread > 0 {
         let most = MOST_TEXT >> 20;
-        log::warn!("{unread} patterns are known by name only: unreadable, or beyond {most} MiB");
+        log::info!(
+            "known by name only, as unreadable or beyond {most} MiB of text: {unread} patterns"
+        );
     }
     Ok(entries)
 }

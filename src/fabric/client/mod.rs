@@ -107,6 +107,7 @@ impl Client {
         let key = settings.api_key.as_ref().map_or("", Secret::expose);
         HeaderValue::from_str(key)
             .map_err(|_| "FABRIC_API_KEY has characters that cannot be sent in a header")?;
+        let lookups = Lookups::new();
         let agent = |most_idle, input| {
             let url = format!("{}/", settings.url);
             let config = agent::config("FABRIC_BASE_URL", &url)?
@@ -119,13 +120,14 @@ impl Client {
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
                 .build();
+            let lookups = lookups.clone();
             // TLS and proxies take 15 KB more of the stack of each run.
             Ok::<_, String>(if url.starts_with("http:") && config.proxy().is_none() {
                 let plain = Interruptible(PlainConnector { input });
-                Agent::with_parts(config, plain, Lookups::new())
+                Agent::with_parts(config, plain, lookups)
             } else {
                 let any = Interruptible(DefaultConnector::new());
-                Agent::with_parts(config, any, Lookups::new())
+                Agent::with_parts(config, any, lookups)
             })
         };
         Ok(Client {
