@@ -8,6 +8,7 @@
 //! After the end of a stream whose caller's token was taken away, it stays at "ending": the caller's runs go on.
 //! In scope: the queue and its bounds, keep-alives, the end. Not in scope: content. A notification that does not fit is dropped.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ const MAX_NOTES: usize = 1 << 20;
 const MAX_ANSWERS: usize = 64 << 20;
 /// What a queued message takes beside its bytes.
 const MESSAGE: usize = 128;
+/// Short messages are written together up to this, in bytes.
+const MAX_WRITE: usize = 64 << 10;
 /// How often a stream checks for a disconnect, and whether its caller's token still counts.
 const STREAM_TICK: Duration = Duration::from_secs(1);
 /// How often a stream of a server that stops checks whether its calls are answered.
@@ -42,7 +45,7 @@ pub(super) struct Queue {
 
 struct QueueState {
     phase: QueuePhase,
-    waiting: Vec<Answer>,
+    waiting: VecDeque<Answer>,
     /// What waits or is being written, in bytes.
     bytes: usize,
     /// How much of that the answers have not charged themselves. Never 0, so that an event rarely touches the account.
@@ -76,7 +79,7 @@ impl Queue {
         let queue = Queue {
             state: Mutex::new(QueueState {
                 phase: QueuePhase::Open,
-                waiting: Vec::new(),
+                waiting: VecDeque::new(),
                 bytes: 0,
                 memory,
             }),
@@ -118,9 +121,7 @@ impl Queue {
             if stops && is_open() && (leave() || is_revoked) {
                 self.end();
             }
-            let mut state = lock(&self.state);
-            let (messages, phase) = (std::mem::take(&mut state.waiting), state.phase);
-            drop(state);
+            let (messages, phase) = lock(&self.state).next();
             if !messages.is_empty() {
                 let parts: Vec<_> = messages.iter().map(Answer::parts).collect();
                 let is_written = responder.events(&parts).is_ok();
@@ -155,7 +156,7 @@ impl Queue {
             return false;
         }
         state.bytes += size(&message);
-        state.waiting.push(message);
+        state.waiting.push_back(message);
         drop(state);
         // A system call only if it sleeps.
         self.thread.unpark();
@@ -164,6 +165,18 @@ impl Queue {
 }
 
 impl QueueState {
+    /// The next messages to write.
+    fn next(&mut self) -> (Vec<Answer>, QueuePhase) {
+        let mut bytes = 0;
+        let fit = self.waiting.iter().take_while(|message| {
+            let is_first = bytes == 0;
+            bytes += size(message);
+            is_first || bytes <= MAX_WRITE
+        });
+        let count = fit.count();
+        (self.waiting.drain(..count).collect(), self.phase)
+    }
+
     /// Gives back what these messages took, because they do not wait any more.
     fn give_back(&mut self, messages: &[Answer]) {
         self.bytes -= messages.iter().map(size).sum::<usize>();
@@ -173,7 +186,7 @@ impl QueueState {
     /// Drops what waits, and accepts nothing more.
     fn cut(&mut self, phase: QueuePhase) {
         self.phase = phase;
-        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = Vec::from(std::mem::take(&mut self.waiting));
         self.give_back(&waiting);
     }
 }
