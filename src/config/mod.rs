@@ -64,8 +64,10 @@ pub(crate) const MAX_ROWS: usize = 10_000;
 pub(crate) const DEFAULT_MEMORY: usize = 256 << 20;
 /// Longest request id and progress token, in bytes of JSON without quotes: answers repeat both.
 pub(crate) const MAX_ID: usize = 1 << 10;
-/// Most values in one line or body, which may hold a batch. The largest valid call has about 2,500.
-pub(crate) const MAX_VALUES: usize = 50_000;
+/// Most values in one message. The largest valid call has about 2,500.
+pub(crate) const MAX_VALUES: usize = 10_000;
+/// Most values in one line or body, which may hold a batch.
+pub(crate) const MAX_LINE_VALUES: usize = 50_000;
 
 /// Default of `--max-runs` on http and sse.
 pub(crate) const HTTP_MAX_RUNS: usize = 512;

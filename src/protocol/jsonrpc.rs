@@ -10,13 +10,13 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
-use crate::config::{MAX_BATCH, MAX_ID, MAX_VALUES};
+use crate::config::{MAX_BATCH, MAX_ID, MAX_LINE_VALUES, MAX_VALUES};
 
 use super::node::{self, Node, has_doubles};
 use super::writer::Json;
 
 // The texts of errors name these limits.
-const _: () = assert!(MAX_BATCH == 1000 && MAX_ID == 1024 && MAX_VALUES == 50_000);
+const _: () = assert!(MAX_BATCH == 1000 && MAX_ID == 1024 && MAX_VALUES == 10_000);
 
 /// Not JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;
@@ -138,7 +138,7 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Result<Message<'_>, Invalid>>, bool) {
                 _ => refused(INVALID_REQUEST, TOO_MANY),
             })
     } else {
-        MessageReader(&mut MAX_VALUES.clone())
+        MessageReader(&mut MAX_LINE_VALUES.clone())
             .deserialize(&mut json)
             .map(one)
     };
@@ -157,7 +157,7 @@ impl<'de> Visitor<'de> for BatchReader {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let (mut items, mut left) = (Vec::new(), MAX_VALUES);
+        let (mut items, mut left) = (Vec::new(), MAX_LINE_VALUES);
         while items.len() <= MAX_BATCH
             && let Some(item) = seq.next_element_seed(MessageReader(&mut left))?
         {
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(request(&format!("{{{many}\"z\":0}}")), doubled);
         let values = |n: usize| format!("[{}0]", "0,".repeat(n - 1));
         assert_eq!(request(&values(MAX_VALUES)), None);
-        let over = Some("params hold more than 50000 values, the limit of a line or body.");
+        let over = Some("params hold more than 10000 values, the limit.");
         assert_eq!(request(&values(MAX_VALUES + 1)), over);
         // Only in a message is a result not read.
         let value = crate::encoding::json::decode::<Node<'_>>(br#"{"result":1}"#);

@@ -23,7 +23,7 @@ use super::answer::Refusal;
 pub(crate) const VALUE: usize = 64;
 
 /// Values beyond the limit were left out.
-const TOO_MANY: &str = "params hold more than 50000 values, the limit of a line or body.";
+const TOO_MANY: &str = "params hold more than 10000 values, the limit.";
 
 /// The members that a message needs. Once it has [`FEW`], no others are kept: there may be a million.
 const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
@@ -180,29 +180,32 @@ impl<'p> Params<'p> {
     }
 }
 
-/// Reads a message, or at a `depth` of 1 its params, and says what is wrong with these. `left` is how many more values of
-/// the line or body are kept. The message's own members are not checked: an error needs its id.
+/// Reads a message, or at a `depth` of 1 its params, and says what is wrong with these. At most [`MAX_VALUES`] values are
+/// kept, and at most `line`, the number that may still be kept of the line or body. The message's own members are not
+/// checked: an error needs its id.
 ///
 /// # Errors
 /// It is not JSON.
 pub(super) fn read<'de, D: Deserializer<'de>>(
     from: D,
-    left: &mut usize,
+    line: &mut usize,
     depth: usize,
 ) -> Result<(Node<'de>, Option<&'static str>), D::Error> {
-    let mut fault = None;
+    let own = MAX_VALUES.min(*line);
+    let (mut left, mut fault) = (own, None);
     let reader = Reader {
-        left,
+        left: &mut left,
         fault: &mut fault,
         depth,
     };
     let node = reader.deserialize(from)?;
+    *line -= own - left;
     Ok((node, fault))
 }
 
 /// Reads one value; `depth` objects and arrays are around it.
 struct Reader<'l> {
-    /// How many more values are kept of the line or body.
+    /// How many more values are kept of the message.
     left: &'l mut usize,
     /// What is wrong with the message.
     fault: &'l mut Option<&'static str>,

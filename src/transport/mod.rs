@@ -10,7 +10,7 @@ mod threads;
 use std::time::Duration;
 
 use crate::account::{Account, QuotaExceeded, Reservation, Resource};
-use crate::config::{ABORT_GRACE, MAX_VALUES};
+use crate::config::{ABORT_GRACE, MAX_LINE_VALUES};
 use crate::fabric::too_many;
 use crate::protocol::{Answer, Id, Inbound, VALUE};
 use crate::server::refuse;
@@ -29,7 +29,7 @@ fn read<'a>(
     account: &Account,
 ) -> Result<(Reservation, Inbound<'a>), Answer> {
     let take = |values: usize| {
-        let memory = bytes.len() + VALUE * values.min(MAX_VALUES);
+        let memory = bytes.len() + VALUE * values.min(MAX_LINE_VALUES);
         account.take(Resource::Memory, memory)
     };
     // Counting takes time, so it is done only where there is no room for as many values as there may be at most.
