@@ -38,8 +38,12 @@ impl RequestGuard {
     /// # Errors
     /// Why it is refused, naming the flag that lets the request in.
     pub(super) fn origin<'a>(&self, head: &'a Head) -> Result<Option<&'a str>, String> {
-        // HTTP/1.0 needs no Host; none is allowed either.
-        let host = head.host().unwrap_or_default();
+        let Some(host) = head.host() else {
+            return Err(
+                "The request has no Host header, so the server cannot tell which host it is for."
+                    .to_owned(),
+            );
+        };
         if !self.is_host(host) {
             let host = shown(host, 128);
             return Err(format!(
