@@ -22,8 +22,8 @@ use super::pipe::Pipe;
 /// Time for unfinished calls after the end of stdin.
 pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
 
-/// Longest line that is read to find its id; what is longer is skipped. Bytes.
-const MAX_LINE: u64 = 4 * MAX_MESSAGE as u64;
+/// Longest message whose id is looked for, in bytes.
+const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
 
 /// Input is read in pieces of this size, and output is collected up to it.
 pub(super) const BUFFER: usize = 64 << 10;
@@ -115,14 +115,16 @@ pub(crate) fn read_lines(
     mut take: impl FnMut(Result<&mut Vec<u8>, (Option<Id>, Refusal)>),
 ) -> io::Result<()> {
     let mut input = BufReader::with_capacity(BUFFER, input);
-    let mut line = Vec::new();
-    while input.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? > 0 {
-        if line.pop_if(|byte| *byte == b'\n').is_none() && line.len() as u64 == MAX_LINE {
-            input.skip_until(b'\n')?;
-        }
+    let (mut line, limit) = (Vec::new(), MAX_MESSAGE as u64 + 2);
+    while input.by_ref().take(limit).read_until(b'\n', &mut line)? > 0 {
+        let is_over = line.pop_if(|byte| *byte == b'\n').is_some();
         line.pop_if(|byte| *byte == b'\r');
         if line.len() > MAX_MESSAGE {
-            let id = Id::sought(&mut &*line);
+            let input = &mut input;
+            let mut rest = LineRest { input, is_over };
+            let sought = line.chain(&mut rest).take(MAX_SOUGHT);
+            let id = Id::sought(&mut BufReader::with_capacity(BUFFER, sought));
+            io::copy(&mut rest, &mut io::sink())?;
             let reason =
                 format!("The line is longer than {MAX_MESSAGE} bytes, the limit. Send less.");
             take(Err((id, Refusal::new(INVALID_REQUEST, reason))));
@@ -135,6 +137,26 @@ pub(crate) fn read_lines(
         line.shrink_to(BUFFER);
     }
     Ok(())
+}
+
+/// The rest of a line.
+struct LineRest<'a, R> {
+    input: &'a mut R,
+    is_over: bool,
+}
+
+impl<R: BufRead> Read for LineRest<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.is_over {
+            return Ok(0);
+        }
+        let mut piece = Vec::new();
+        let mut input = self.input.by_ref().take(out.len() as u64);
+        let taken = input.read_until(b'\n', &mut piece)?;
+        out[..taken].copy_from_slice(&piece);
+        self.is_over = piece.ends_with(b"\n");
+        Ok(taken)
+    }
 }
 
 /// The one writer of stdout: whole lines only.
