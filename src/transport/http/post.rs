@@ -7,10 +7,13 @@
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::account::Resource;
 use crate::fabric::{Error, Kind};
 use crate::http::Responder;
 use crate::protocol::Answer;
+use crate::protocol::jsonrpc;
 use crate::server::refuse;
 use crate::sync::lock;
 use crate::tools::{CallHead, Peer};
@@ -92,10 +95,16 @@ impl Peer for Post {
 }
 
 /// The caller's token was taken away while it was served.
-fn revoked() -> Error {
+pub(super) fn revoked() -> Error {
     Error::new(
         Kind::Forbidden,
         "Your token was removed, changed or has expired, or its issuer no longer confirms it, so \
          nothing more is sent here. Get a valid one, then ask again: a step that had begun goes on.",
     )
+}
+
+/// The last message of a stream whose caller's token was taken away.
+pub(super) fn revocation() -> Answer {
+    let params = json!({ "level": "error", "data": revoked().detail });
+    jsonrpc::notification("notifications/message", &params).into()
 }

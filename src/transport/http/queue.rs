@@ -97,13 +97,13 @@ impl Queue {
     }
 
     /// Runs the stream on this thread until it ends, at the latest when the caller's token becomes invalid. When that
-    /// happens or the server stops, `leave` queues the final messages. In the second case it is asked again until it says
-    /// that nothing else will be queued.
+    /// happens or the server stops, `leave` queues the final messages, and is asked again until it says that nothing else
+    /// will be queued; it is told whether the token is to blame.
     pub(super) fn carry(
         &self,
         mut responder: Responder,
         caller: &Caller,
-        leave: impl Fn() -> bool,
+        leave: impl Fn(bool) -> bool,
     ) {
         lock(&CARRIERS).push(self.thread.clone());
         let (mut looked, mut is_revoked) = (Instant::now(), false);
@@ -117,8 +117,7 @@ impl Queue {
                 is_revoked = caller.revoked().is_some();
             }
             let stops = is_revoked || caller.account.is_closed();
-            let is_open = || lock(&self.state).phase == QueuePhase::Open;
-            if stops && is_open() && (leave() || is_revoked) {
+            if stops && lock(&self.state).phase == QueuePhase::Open && leave(is_revoked) {
                 self.end();
             }
             let (messages, phase) = lock(&self.state).next();

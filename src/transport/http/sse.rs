@@ -21,6 +21,7 @@ use crate::tools::Peer;
 
 use super::super::pipe::Pipe;
 use super::super::read;
+use super::post::revocation;
 use super::queue::Queue;
 use super::web::{Done, Endpoint, HttpError, HttpRequest};
 
@@ -71,10 +72,13 @@ impl Sse {
         let first = format!("event: endpoint\ndata: {path}{MESSAGES}?{SESSION_ID}={id}\n\n");
         // A stream that fails is gone.
         let _ = responder.send(&[first.as_bytes()]);
-        queue.carry(responder, caller, || {
+        queue.carry(responder, caller, |is_revoked| {
             pipe.end_listening();
+            if is_revoked {
+                queue.answer(revocation());
+            }
             // Calls that are not over may still be answered here.
-            caller.account.held(Resource::CallThreads) == 0
+            is_revoked || caller.account.held(Resource::CallThreads) == 0
         });
         lock(&self.0).remove(&id);
         if queue.stopped() {

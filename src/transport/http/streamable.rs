@@ -28,7 +28,7 @@ use crate::tools::Peer;
 use super::super::inflight::{Batch, Cancel};
 use super::super::read;
 use super::super::threads::start;
-use super::post::Post;
+use super::post::{Post, revocation, revoked};
 use super::queue::Queue;
 use super::sessions::{LiveSession, Sessions};
 use super::web::{Done, Endpoint, HttpError, HttpRequest, Web};
@@ -183,7 +183,12 @@ impl Streamable {
         *place = Some((queue.clone(), None));
         drop(place);
         follow(incoming.web, &live, caller);
-        queue.carry(responder, caller, || true);
+        queue.carry(responder, caller, |is_revoked| {
+            if is_revoked {
+                queue.answer(revocation());
+            }
+            true
+        });
         lock(&live.stream).take_if(|(current, _)| Arc::ptr_eq(current, &queue));
         Ok(())
     }
@@ -286,8 +291,11 @@ fn listen(incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>, listen: Subscrib
     let all = &incoming.web.server.subscriptions;
     // The response already holds the reservation.
     let place = all.add(listen, &caller.account, queue.clone(), None);
-    queue.carry(responder, caller, || {
-        queue.answer(place.request.end());
+    queue.carry(responder, caller, |is_revoked| {
+        queue.answer(match is_revoked {
+            true => place.request.fail(revoked()),
+            false => place.request.end(),
+        });
         true
     });
     Ok(())

@@ -11,7 +11,7 @@ use super::{Modern, WebSession, code, list_patterns, request, run};
 use crate::support::expect::{self, contains, includes};
 use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
-use crate::support::http::{Answer, HttpServer};
+use crate::support::http::{Answer, Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::initialize_params;
@@ -155,6 +155,13 @@ fn each_role_may_do_what_it_says() {
     }
 }
 
+/// The last event of a stream whose token was taken away.
+#[track_caller]
+fn expect_revocation(events: &mut Events) {
+    contains(events.next_json().to_string(), ["Your token was removed"]);
+    assert!(events.next().unwrap().is_none());
+}
+
 #[test]
 fn a_session_does_not_exist_for_others() {
     let fabric = FakeFabric::start();
@@ -218,7 +225,7 @@ fn an_sse_session_does_not_exist_for_others() {
     fabric.wait_held(1);
     // The stream ends with its token, and the run goes on.
     file.write(&[BOB]);
-    assert!(events.next().unwrap().is_none());
+    expect_revocation(&mut events);
     assert_eq!(get(&server, "/sse", 'a').status, 401);
     fabric.release_all();
     server.process.wait_stderr("tool=fabric_run_pattern");
@@ -303,15 +310,10 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         let load = load.map(|goes_on| scope.spawn(move || work(goes_on)));
         let carol = "carol read token-of-thirty-two-characters-c\n";
         file.write(&[ALICE, carol]);
-        assert!(session_stream.next().unwrap().is_none());
-        includes(
-            &subscription.next_json()["result"],
-            json!({"resultType": "complete"}),
-        );
-        assert!(subscription.next().unwrap().is_none());
+        expect_revocation(&mut session_stream);
+        expect_revocation(&mut subscription);
         // The run it pays for continues, but without notifications.
-        contains(running.next_json().to_string(), ["Your token was removed"]);
-        assert!(running.next().unwrap().is_none());
+        expect_revocation(&mut running);
         let cut = silent.join().unwrap();
         let found = cut.expect_status(401).header("www-authenticate");
         assert_eq!(found, Some("Bearer"));
@@ -324,7 +326,7 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         assert_eq!(send(&server, 'c', call()).status, 401);
         let log = server.process.stderr();
         let told = log.matches("nothing more is sent here").count();
-        assert_eq!(told, 2, "a line for each call: {log}");
+        assert_eq!(told, 3, "a line for each request: {log}");
         drop(goes_on);
         assert!(load.into_iter().all(|thread| thread.join().unwrap() > 0));
     });
