@@ -9,7 +9,7 @@ use super::Exchange;
 use super::request::{Framing, Rejection};
 use super::socket::Connection;
 use crate::account::{Account, QuotaExceeded, Reservation, Resource};
-use crate::config::MAX_MESSAGE;
+use crate::config::{MAX_HEAD, MAX_MESSAGE};
 
 /// Longest chunk-size line, including extensions, in bytes.
 const HTTP_MAX_CHUNK_LINE: u64 = 1 << 10;
@@ -103,9 +103,15 @@ fn read_chunks(connection: &mut Connection, body: &mut Body) -> Result<(), Rejec
             return Err(MALFORMED);
         }
     }
-    // Trailers are ignored.
-    while !line(connection)?.is_empty() {}
-    Ok(())
+    // Trailers are ignored, but count against the limit for heads.
+    let mut trailers = 0;
+    while trailers <= MAX_HEAD {
+        match line(connection)?.len() {
+            0 => return Ok(()),
+            length => trailers += length + 2,
+        }
+    }
+    Err(TOO_LARGE)
 }
 
 /// Reads a line, without its CR LF.
