@@ -12,6 +12,8 @@ use super::registry::Slot;
 use super::request::Framing;
 use crate::config::{HTTP_LINGER_TIME, HttpLimits, MAX_HEAD};
 
+/// Most bytes read during a lingering close.
+const HTTP_LINGER_BYTES: usize = 32 << 20;
 /// Minimum read rate of a client that exceeds `write_timeout`, in bytes per second over one response or event.
 const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
 
@@ -108,7 +110,14 @@ impl Connection {
             return;
         }
         self.deadline = Instant::now() + HTTP_LINGER_TIME;
-        let _ = io::copy(self, &mut io::sink());
+        let mut heard = 0;
+        while heard < HTTP_LINGER_BYTES {
+            (self.start, self.end) = (0, 0);
+            match self.fill() {
+                Ok(0) | Err(_) => return,
+                Ok(count) => heard += count,
+            }
+        }
     }
 
     fn set_timeout(&mut self) -> io::Result<()> {
