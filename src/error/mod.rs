@@ -319,16 +319,20 @@ impl fmt::Display for Cause {
 }
 
 /// What is said of a Fabric that somebody else has started, and what of one that this server starts.
-const OF_OTHERS: [(&str, &str); 5] = [
+const OF_OTHERS: [(&str, &str); 6] = [
     (", then restart `fabric --serve`", ""),
     ("; otherwise Fabric's own log says why", ""),
     (" on Fabric's host", ""),
     ("Fabric, and of any proxy in front of it", "fabric-mcp"),
+    (
+        "Restart `fabric --serve` if it hangs",
+        "Try again: a Fabric that hangs is replaced",
+    ),
     ("`fabric --serve`", "fabric-mcp"),
 ];
 
 /// Most faults of a call that are told at once.
-const MOST_FAULTS: usize = 12;
+pub(crate) const MOST_FAULTS: usize = 12;
 
 /// One failure: its kind, and a sentence or two that say what happened and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -205,7 +205,7 @@ impl Head {
         self.keep_alive = !wants("close") && (modern || wants("keep-alive"));
         // Other expectations are ignored (RFC 9110, 10.1.1).
         let waits = |value: &str| value.eq_ignore_ascii_case("100-continue");
-        self.expects_continue = modern && self.header("expect").is_some_and(waits);
+        self.expects_continue = modern && self.headers_named("expect").any(waits);
         let two = |name| {
             let mut values = self.headers_named(name);
             (values.next(), values.next())
@@ -219,7 +219,11 @@ impl Head {
             ((Some(length), None), (None, _)) if is_number(length) => {
                 Framing::Length(length.parse().unwrap_or(u64::MAX))
             }
-            _ => return bad("Send one Content-Length in digits, or in HTTP/1.1 only `chunked`."),
+            _ => {
+                return bad(
+                    "Send either Content-Length, once and in digits, or (HTTP/1.1) Transfer-Encoding: chunked.",
+                );
+            }
         })
     }
 }

@@ -165,7 +165,7 @@ fn check(headers: &RequestHeaders<'_>, request: &RequestMessage<'_>) -> Result<(
     for (header, of_body, wanted) in mirrors(request) {
         let mut found = headers(header);
         if header == NAME_HEADER {
-            found = found.map(base64::from_header);
+            found = found.and_then(base64::from_header);
         }
         // If the body has no name either, the method reports that better.
         if found.as_deref() != wanted {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::config::MAX_STRING;
 use crate::encoding::json::decode;
+use crate::error::MOST_FAULTS;
 use crate::fabric::names::{self, suggestion};
 use crate::fabric::{Error, Name};
 use crate::protocol::Node;
@@ -453,7 +454,8 @@ impl<'a> Arguments<'a> {
         // The same order however they are given.
         let unknown: BTreeSet<&str> = unknown.map(|(name, _)| &**name).collect();
         let mut faults = Vec::new();
-        for name in unknown {
+        // Others would not be shown.
+        for name in unknown.into_iter().take(MOST_FAULTS) {
             let path = self.path(&shown(name, 64));
             let of = match self.prefix.trim_end_matches('.') {
                 "" => self.tool,
