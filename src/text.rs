@@ -179,13 +179,15 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
     let rank = |name| {
         let candidate = Vec::from_iter(letters(name));
         let is_part = contains(&candidate, &wanted) || contains(&wanted, &candidate);
-        let edits = match is_part {
-            true => wanted.len().abs_diff(candidate.len()),
-            false => edit_distance(&wanted, &candidate, furthest),
-        };
-        let is_near = edits <= furthest;
-        let rank = edits + furthest * usize::from(!is_near);
-        (is_near || is_part).then_some((rank, name))
+        let most = if is_part { usize::MAX } else { furthest };
+        // The exact distance takes long to compute, and cannot be less than this.
+        if wanted.len().abs_diff(candidate.len()) > most {
+            return None;
+        }
+        match edit_distance(&wanted, &candidate, most) {
+            edits if edits <= furthest => Some((edits, name)),
+            edits => is_part.then_some((furthest + edits, name)),
+        }
     };
     let mut best: Vec<(usize, &str)> = names.into_iter().filter_map(rank).collect();
     best.sort_unstable();
@@ -205,7 +207,7 @@ fn edit_distance(a: &[char], b: &[char], most: usize) -> usize {
     // The last is row i: the distances between the first i characters of `a` and each prefix of `b` whose length differs by
     // `most` at most.
     let mut rows = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
-    let (mut nearest, beyond) = (0, most + 1);
+    let (mut nearest, beyond) = (0, most.saturating_add(1));
     for i in 1..=a.len() {
         rows.rotate_left(1);
         let [older, last, row] = &mut rows;
@@ -213,7 +215,7 @@ fn edit_distance(a: &[char], b: &[char], most: usize) -> usize {
         row.resize(b.len() + 1, beyond);
         row[0] = i;
         let before = std::mem::replace(&mut nearest, i);
-        for j in i.saturating_sub(most).max(1)..=b.len().min(i + most) {
+        for j in i.saturating_sub(most).max(1)..=b.len().min(i.saturating_add(most)) {
             let changed = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
             row[j] = changed.min(last[j] + 1).min(row[j - 1] + 1);
             if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
@@ -320,7 +322,7 @@ mod tests {
             ("abc", "axc", 1),
             ("kitten", "sitting", 3),
         ] {
-            assert_eq!(distance(a, b, 99), edits, "{a} {b}");
+            assert_eq!(distance(a, b, usize::MAX), edits, "{a} {b}");
             assert_eq!(distance(a, b, edits), edits, "{a} {b}");
             assert!(distance(a, b, edits.saturating_sub(1)) >= edits, "{a} {b}");
         }

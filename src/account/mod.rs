@@ -64,7 +64,7 @@ pub(crate) const SHARED_SEATS: usize = 32;
 const TRANSCRIPTS_PER_CALLER: usize = 2;
 /// Less memory than this is too little for one caller. Bytes.
 const SMALL: usize = 8 << 20;
-/// When there are this many accounts, those that nobody has are forgotten, with what is used up of their rate.
+/// When there are this many accounts, idle ones are forgotten.
 const MANY_HOLDERS: usize = 10_000;
 /// How often a call that waits for its turn asks whether it still should.
 const SLICE: Duration = Duration::from_millis(100);
@@ -96,7 +96,7 @@ pub(crate) struct Accounts(Arc<Bank>);
 #[derive(Default)]
 struct Bank {
     bounds: Bounds,
-    /// The accounts by identity.
+    /// The accounts by identity. An account that holds nothing is forgotten once its rate is whole again.
     accounts: Mutex<HashMap<String, Account>>,
     /// Those with a seat of their own.
     named: Mutex<Vec<Account>>,
@@ -213,7 +213,9 @@ impl Accounts {
         let name = several.unwrap_or_default();
         let accounts = &mut *lock(&self.0.accounts);
         if accounts.len() >= MANY_HOLDERS && !accounts.contains_key(&name) {
-            accounts.retain(|_, Account(one)| Arc::strong_count(one) > 1);
+            let now = Instant::now();
+            accounts
+                .retain(|_, Account(one)| Arc::strong_count(one) > 1 || !one.rate.is_whole(now));
         }
         let new = || {
             Account(Arc::new(Holder {
@@ -731,14 +733,15 @@ mod tests {
         assert_eq!((spend(now), spend(now)), (Ok(()), Ok(())));
         assert_eq!(spend(now + 5 * second), Err(Some(15 * second)));
         assert_eq!(spend(now + 20 * second), Ok(()));
+        assert_eq!(rate("b", 1, now, true), Ok(()));
         let _used = accounts.of("c");
-        let found = [0..MANY_HOLDERS - 2, 0..1, MANY_HOLDERS..MANY_HOLDERS + 1].map(|names| {
+        let found = [0..MANY_HOLDERS - 3, 0..1, MANY_HOLDERS..MANY_HOLDERS + 1].map(|names| {
             names.for_each(|name| drop(accounts.of(name)));
             lock(&accounts.0.accounts).len()
         });
-        assert_eq!(found, [MANY_HOLDERS, MANY_HOLDERS, 2]);
-        let found = ["a", "c"].map(|name| lock(&accounts.0.accounts).contains_key(name));
-        assert_eq!(found, [false, true], "somebody has it");
+        assert_eq!(found, [MANY_HOLDERS, MANY_HOLDERS, 3]);
+        let found = ["a", "b", "c"].map(|name| lock(&accounts.0.accounts).contains_key(name));
+        assert_eq!(found, [true, false, true], "the rate of one is used up");
     }
 
     #[test]

@@ -42,4 +42,9 @@ impl Rate {
         }
         Ok(())
     }
+
+    /// Is nothing of it used up?
+    pub(crate) fn is_whole(&self, now: Instant) -> bool {
+        lock(&self.0).is_none_or(|until| until <= now)
+    }
 }

@@ -56,7 +56,7 @@ impl Pattern {
     pub(crate) fn summary(&self, name: &str) -> String {
         let words: Vec<&str> = self.description.split_whitespace().collect();
         match shown(&words.join(" "), MAX_DESCRIPTION) {
-            own if own.is_empty() => shown(&purpose(name, &self.system_prompt), MAX_DESCRIPTION),
+            own if own.is_empty() => purpose(name, &self.system_prompt),
             own => own,
         }
     }

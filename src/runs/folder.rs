@@ -16,19 +16,23 @@
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::mem::take;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::encoding::json::decode;
 use crate::os::files::{create, is_same, open_plain};
 use crate::sync::lock;
 use crate::text::unusable;
-use crate::time::{milliseconds, milliseconds_now, next_month};
+use crate::time::{milliseconds, milliseconds_now, next_month, timestamp};
 
-use super::ledger::{LedgerState, estimate, line};
+use super::ledger::{LedgerLine, LedgerState, estimate, line};
 use super::record::{Record, RunId, RunState, VERSION};
+use super::table::REFRESH;
 use super::{PIECE, pieces};
 
 /// Largest record, in bytes: more than the partial outputs and warnings of the longest chain take as JSON.
@@ -61,8 +65,14 @@ pub(crate) struct Folder {
     /// Another process kept the lock of the ledger for too long: it is not waited for again until it lets go. Held over
     /// that wait, and locked before `ledger`.
     pub(super) is_held: Mutex<bool>,
-    /// How many writes have failed since the last time when all could be written.
-    pub(super) failures: AtomicUsize,
+    /// A record or a line has been written since the last write that failed.
+    pub(super) has_written: AtomicBool,
+    /// A write has failed, and not all that could not be written has been since.
+    failing: AtomicBool,
+    /// When the log last said that all had been written.
+    recovered: Mutex<Option<Instant>>,
+    /// Whether the log has said that another version wrote some of its runs.
+    is_newer: AtomicBool,
     /// Held while a lock is tried.
     trying: Mutex<()>,
     /// Held while a record is parsed: the values of a long one take a multiple of its length.
@@ -148,6 +158,7 @@ impl Folder {
         fs::rename(half, whole)?;
         if durable {
             self.sync()?;
+            self.has_written.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -163,14 +174,14 @@ impl Folder {
         Ok(())
     }
 
-    /// Reads a run, and ends it if it was working and its process has died: it becomes `interrupted`, and its step gets its
-    /// line in the ledger.
+    /// Reads a run, and settles it if its process has died: it gets its lines in the ledger, and becomes `interrupted` if it
+    /// was working.
     ///
     /// # Errors
     /// See [`is_gone`].
     pub(super) fn load(&self, id: RunId) -> io::Result<Record> {
         let mut record = self.read(id)?;
-        if record.state == RunState::Working {
+        if !record.is_settled() {
             // One at a time: a lock that is held must be that of the run's process, and not of another thread here.
             let _trying = lock(&self.trying);
             let Ok(_lock) = self.claim(id) else {
@@ -179,7 +190,7 @@ impl Folder {
             };
             // The run may have ended in between: its end is written before the lock is given up.
             record = self.read(id)?;
-            if record.state == RunState::Working {
+            if !record.is_settled() {
                 self.settle(&mut record);
             }
         }
@@ -204,10 +215,17 @@ impl Folder {
         file.take(length).read_to_end(&mut json)?;
         let is_ours = |record: &Record| record.id == id && record.version == VERSION;
         let record = decode(&json).filter(is_ours);
-        record.ok_or_else(|| ErrorKind::InvalidData.into())
+        record.ok_or_else(|| {
+            let other = decode::<Value>(&json).unwrap_or_default();
+            let version = &other["version"];
+            match version.is_number() && *version != VERSION {
+                true => ErrorKind::Unsupported.into(),
+                false => ErrorKind::InvalidData.into(),
+            }
+        })
     }
 
-    /// Brings the record of a run that is working up to date with its files. The characters of its text are not counted.
+    /// Brings the record of a run that is not settled up to date with its files. The characters of its text are not counted.
     fn update(&self, record: &mut Record) {
         let id = record.id;
         let modified = |part| self.plain(id, part)?.modified().ok().map(milliseconds);
@@ -217,30 +235,38 @@ impl Folder {
         }
         record.updated = record.updated.max(text.max(mark).unwrap_or(0));
         record.bytes = self.text_length(id);
-        record.chars = None;
+        // Even if it has ended, so that it is read again until all its lines are written.
+        (record.chars, record.ended) = (None, None);
     }
 
     /// Ends a run whose process has died. Call it with its lock held. It ends now, so that it is kept as long as any
     /// other.
     fn settle(&self, record: &mut Record) {
-        let now = milliseconds_now();
-        self.update(record);
-        let end = match record.state {
-            RunState::Working => RunState::Interrupted,
-            cancelled => cancelled,
-        };
-        let ended = record.updated.min(now);
-        record.end(end, now);
-        self.measure(record);
-        if let Some(asked) = record.asked.take() {
-            // There is no text before the last step.
-            let written = estimate(record.chars.unwrap_or(0));
-            let line = line(ended, record, &asked, end.name(), Err([0, written]));
-            if self.account_dead(&line, &next_month(ended)).is_err() {
-                // The next process that finds the run tries again.
-                record.ended = None;
-                return;
-            }
+        let (now, mut lines) = (milliseconds_now(), take(&mut record.lines));
+        // The step may have ended after a month did, and the clock may have been set back since.
+        let times = [record.updated, now].map(|at| [timestamp(at), next_month(at)]);
+        if record.state == RunState::Working {
+            self.update(record);
+            let end = match record.state {
+                RunState::Working => RunState::Interrupted,
+                cancelled => cancelled,
+            };
+            let ended = record.updated.min(now);
+            record.end(end, now);
+            self.measure(record);
+            lines.extend(record.asked.take().map(|asked| {
+                // There is no text before the last step.
+                let written = estimate(record.chars.unwrap_or(0));
+                line(ended, record, &asked, end.name(), Err([0, written]))
+            }));
+        }
+        // A damaged file may say anything.
+        lines.retain(|line| LedgerLine::parse(line).is_some() && line.is_char_boundary(7));
+        let fails = |line: &String| self.account_dead(line, times.as_flattened()).is_err();
+        if lines.iter().any(fails) {
+            // The next process that finds the run tries again.
+            record.ended = None;
+            return;
         }
         match self.write(record, true) {
             Ok(()) => self.remove(record.id, &[CANCEL]),
@@ -311,16 +337,27 @@ impl Folder {
         }
     }
 
-    /// Asks the process of a run to stop it. True if it will, unless it is just writing the end; false if it has ended.
+    /// Asks the process of a run to stop it. True if it will, unless it had just ended and could not write that; false
+    /// if it has ended.
     ///
     /// # Errors
     /// The run is working, and the mark could not be written; or the run cannot be read.
     pub(super) fn cancel(&self, id: RunId) -> io::Result<bool> {
-        match self.load(id) {
-            Ok(record) if record.state == RunState::Working => self.mark(id).map(|()| true),
+        let works = |found: io::Result<Record>| match found {
             Err(error) if !is_gone(&error) => Err(error),
-            _ => Ok(false),
+            found => Ok(found.is_ok_and(|record| record.state == RunState::Working)),
+        };
+        if !works(self.load(id))? {
+            return Ok(false);
         }
+        let marked = self.mark(id);
+        // The process of the run looks for the mark after it has written the end. So if the end is not written yet,
+        // that process will see the mark.
+        if works(self.read(id))? {
+            return marked.map(|()| true);
+        }
+        self.remove(id, &[CANCEL]);
+        Ok(false)
     }
 
     pub(super) fn mark(&self, id: RunId) -> io::Result<()> {
@@ -371,25 +408,41 @@ impl Folder {
 
     /// Logs that the files of a run could not be written; the run goes on in memory.
     pub(super) fn warn(&self, id: RunId, what: &str, error: &io::Error) {
-        if self.failures.fetch_add(1, Ordering::Relaxed) == 0 {
+        self.has_written.store(false, Ordering::Relaxed);
+        if !self.failing.swap(true, Ordering::Relaxed) {
             log::warn!(
                 "run {id}: {what} to the state folder: {error}. Until that works again, what cannot be written is kept in memory only."
             );
         }
     }
 
-    /// All that could not be written has been tried again since there were so many `failures`. If no more have failed, and
-    /// there is room for more than a few bytes, the folder can be written again.
-    pub(super) fn recover(&self, failures: usize) {
-        let probe = RunId::new();
-        let write = |mut file: File| file.write_all(&[0; PIECE]).and_then(|()| file.sync_all());
-        if failures > 0 && self.create(probe, HALF).and_then(write).is_ok() {
-            let (count, order) = (&self.failures, Ordering::Relaxed);
-            if count.compare_exchange(failures, 0, order, order).is_ok() {
-                log::info!("the state folder can be written again");
-            }
+    /// Logs, once, that this run is in a format of a later version.
+    pub(super) fn warn_newer(&self, id: RunId) {
+        if !self.is_newer.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "the state folder {} has runs that a newer fabric-mcp wrote, such as {id}: they \
+                 are left alone, and cannot be read here. Use that version again, or give another \
+                 --state-dir.",
+                self.path.display()
+            );
         }
-        self.remove(probe, &[HALF]);
+    }
+
+    /// Has a write failed?
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed)
+    }
+
+    /// All that could not be written has been, if anything can be written again. Not more than once in a while: on a full
+    /// disk, what is removed makes room for the next end, but not for long.
+    pub(super) fn recovered(&self) {
+        let mut last = lock(&self.recovered);
+        let is_due = last.is_none_or(|at| at.elapsed() >= REFRESH);
+        let works = self.has_written.load(Ordering::Relaxed);
+        if is_due && works && self.failing.swap(false, Ordering::Relaxed) {
+            *last = Some(Instant::now());
+            log::info!("the state folder can be written again");
+        }
     }
 }
 
@@ -401,8 +454,9 @@ fn try_lock(text: &File) -> io::Result<()> {
     }
 }
 
-/// Is there no run, or only something that this version can never read as one? Otherwise it cannot be read now.
-fn is_gone(error: &io::Error) -> bool {
+/// Is there no run, or only something that can never be read as one? Otherwise the run is of another version, or cannot
+/// be read now.
+pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData)
 }
 

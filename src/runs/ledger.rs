@@ -7,13 +7,15 @@
 //! the file's lock and in one write. If a killed process has left half a line, the next process ends that line, and it
 //! does not count, because a line ends with its step. No file is ever removed here.
 //!
-//! A step has one line, which its process writes when the step has ended. While the step lasts, the run's file says so: if
-//! the process is killed, whoever finds the run writes the line. Of two lines for one step, the first counts.
+//! A step has one line. Until it is written, the run's file says so, and its text stays locked. If the process was killed
+//! before it wrote the line, the process that finds the run writes it; until then, the run is not settled. Of two lines
+//! for one step, the first counts.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +31,8 @@ use crate::time::timestamp;
 
 /// Most lines that wait until they can be written; those that come later are only in the log.
 const MAX_WAITING: usize = 10_000;
+/// How many of them keep the file of their run open.
+const MAX_OPEN: usize = 64;
 /// Longest line that is read, in bytes: no length in the folder is trusted.
 const MAX_LINE: u64 = 64 << 10;
 /// Longest wait for another process that is writing, and how often the lock is tried during that time. A process that
@@ -101,16 +105,23 @@ impl Folder {
         lock(&self.ledger).waiting.push_back(line);
     }
 
-    /// Writes the line of a step whose process has died, unless the ledger of its month has it, or that of the `next` one,
-    /// in which the step may have ended.
+    /// Is this line among the first that are still to be written? A run with such a line keeps its file open, so that others
+    /// leave the line to this process.
+    pub(super) fn is_waiting(&self, line: &String) -> bool {
+        let state = lock(&self.ledger);
+        state.waiting.iter().take(MAX_OPEN).any(|one| one == line)
+    }
+
+    /// Writes the line of a step whose process has died, unless the ledger of its month, or of one of `times`, has it.
     ///
     /// # Errors
     /// The line was not written, and should be tried again.
-    pub(super) fn account_dead(&self, line: &str, next: &str) -> io::Result<()> {
+    pub(super) fn account_dead(&self, line: &str, times: &[String]) -> io::Result<()> {
         let mut is_there = false;
         let step = line.rmatch_indices('\t').nth(1).map_or(0, |(at, _)| at);
-        for time in [line, next] {
-            if let Ok(file) = open_plain(&self.month(&time[..7]), OpenOptions::new().read(true)) {
+        let times = times.iter().map(String::as_str).chain([line]);
+        for month in BTreeSet::from_iter(times.map(|time| self.month(&time[..7]))) {
+            if let Ok(file) = open_plain(&month, OpenOptions::new().read(true)) {
                 lines(file, &line[step..], |_| is_there = true);
             }
         }
@@ -136,8 +147,8 @@ impl Folder {
         self.log_waiting(MAX_WAITING)
     }
 
-    /// Keeps the first so many of the lines that wait, and logs the others, which are nowhere else from then on: at the
-    /// end of the process, these are all. Returns how many still wait.
+    /// Keeps the first so many of the lines that wait, and logs the others, which are nowhere else from then on. At the
+    /// end of the process these are all, although whoever finds the last runs writes theirs. Returns how many still wait.
     pub(super) fn log_waiting(&self, first: usize) -> usize {
         let (_alone, mut state) = (lock(&self.is_held), lock(&self.ledger));
         let first = first.min(state.waiting.len());
@@ -156,6 +167,8 @@ impl Folder {
         let written = self.append(line, PATIENCE * u32::from(!*is_held));
         let is_busy = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
         *is_held = written.as_ref().is_err_and(is_busy);
+        self.has_written
+            .fetch_or(written.is_ok(), Ordering::Relaxed);
         written.inspect_err(|error| {
             if let Some(line) = LedgerLine::parse(line) {
                 let what = "its line of the ledger could not be written";
@@ -387,19 +400,23 @@ mod tests {
         let accounts = Accounts::alone(1 << 30);
         let clock = Arc::new(HandClock::default());
         let runs = Runs::new(PATIENCE, Some(folder.clone()), &accounts, clock);
-        assert!(runs.is_failing(), "it is looked for");
+        let fails = || {
+            drop(folder.load(run.id));
+            runs.is_failing()
+        };
+        assert!(fails());
         held.unlock().unwrap();
-        assert!(!runs.is_failing(), "what could not be written is");
+        assert!(!fails(), "what could not be written is");
         assert_eq!(steps(), 1);
         // Killed between its line and its record.
         at.leave(&run);
         assert_eq!((steps(), folder.used(now, alice)), (json!(1), 3));
-        // The same, but found only after the end of the month; or after a step that ended in the month after its last
-        // text.
-        let after = parse(&next_month(TODAY)).unwrap();
-        for (sum, ended) in [(2, TODAY), (3, after)] {
+        // The same, but found only after the end of the month; or long after a step that ended in the month after its
+        // last text; or after the clock was set back to the month before.
+        let [after, ahead] = [TODAY, now].map(|at| parse(&next_month(at)).unwrap());
+        for (sum, updated, ended) in [(2, TODAY, TODAY), (3, TODAY, after), (4, now, ahead)] {
             let mut run = record(&named("token:bob"));
-            (run.asked, run.updated) = (Some(asked(1, "m")), TODAY);
+            (run.asked, run.updated) = (Some(asked(1, "m")), updated);
             folder.account(line(ended, &run, &asked(1, "m"), "ok", Ok([5, 7])));
             at.leave(&run);
             assert_eq!((steps(), folder.used(now, "token:bob")), (json!(sum), 0));
@@ -407,7 +424,7 @@ mod tests {
         // Its line is of the month of its last text.
         (run.asked, run.updated) = (Some(asked(2, "m")), TODAY);
         at.leave(&run);
-        assert_eq!((steps(), folder.used(TODAY, alice)), (json!(4), 3));
+        assert_eq!((steps(), folder.used(TODAY, alice)), (json!(5), 3));
     }
 
     #[test]
@@ -458,8 +475,9 @@ mod tests {
         // Nothing can be written to a folder.
         fs::create_dir(at.0.join(JULY)).unwrap();
         let unwritten = line(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
-        folders[0].account(unwritten);
-        assert_eq!(folders[0].flush(), 1);
+        folders[0].account(unwritten.clone());
+        let found = (folders[0].flush(), folders[0].is_waiting(&unwritten));
+        assert_eq!(found, (1, true));
         let used = |day, caller| {
             let now = TODAY + day * DAY;
             folders.each_ref().map(|folder| folder.used(now, caller))

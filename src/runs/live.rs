@@ -174,13 +174,13 @@ impl LiveRun {
         let now = whole(self.clock.steady());
         if self.folder.is_some() && self.ticked.load(Ordering::Relaxed) + TICK <= now {
             self.ticked.store(now, Ordering::Relaxed);
-            self.write(false);
+            self.write(None);
             self.look();
         }
     }
 
-    /// Writes new text, if there is a folder, and the record if need be.
-    pub(super) fn write(&self, has_changed: bool) {
+    /// Writes new text and the record, if there is a folder, durably or not.
+    pub(super) fn write(&self, record: Option<bool>) {
         let mut files = lock(&self.files);
         let state = self.state();
         // A closing run is written by the thread that closes it.
@@ -191,8 +191,8 @@ impl LiveRun {
         };
         let mut written = self.write_text(&mut files, folder);
         // A record that could not be written is tried again with the text.
-        if has_changed || files.is_behind {
-            written = written.and_then(|()| folder.write(&self.record(), false));
+        if let Some(durable) = record.or(files.is_behind.then_some(false)) {
+            written = written.and_then(|()| folder.write(&self.record(), durable));
             files.is_behind = written.is_err();
         }
         if let Err(error) = written {
@@ -207,10 +207,10 @@ impl LiveRun {
         (record.asked, record.report.partial) = (Some(asked), earlier.to_vec());
         state.rest = state.record.rest();
         drop(state);
-        self.write(true);
+        self.write(Some(false));
     }
 
-    /// The step whose model was asked has ended: writes its line, once.
+    /// The step whose model was asked has ended: writes its line, once. Until it is written, the line stays with the run.
     pub(super) fn answered(&self, ledger: &Folder, outcome: &str, tokens: Spent) {
         let mut state = self.state();
         let Some(asked) = state.record.asked.clone() else {
@@ -224,6 +224,7 @@ impl LiveRun {
         };
         let line = line(self.clock.today(), record, &asked, outcome, tokens);
         record.asked = None;
+        record.lines.push(line.clone());
         ledger.add(line);
         drop(state);
         ledger.flush();
@@ -314,8 +315,9 @@ impl LiveRun {
         Some(record)
     }
 
-    /// Writes the end to disk, durably, text first. If that fails, the text stays locked: for other processes the run
-    /// works until its end is written. On a full disk `make_room` may say that it can be tried again.
+    /// Writes the end to disk, durably, text first. If that fails, or a line of the ledger still waits, the text stays
+    /// locked: for other processes the run works until its end is written. On a full disk `make_room` may say that it can
+    /// be tried again.
     pub(super) fn write_end(
         &self,
         folder: &Folder,
@@ -332,10 +334,19 @@ impl LiveRun {
             }
             // An end that has been shown cannot become a cancellation.
             let is_shown = self.state().phase == RunPhase::Closed;
-            if !is_shown && folder.is_marked(self.id) {
-                record.state = RunState::Cancelled;
+            // A process that left the marker has read `working`, and has reported the run as cancelled. So check again
+            // once the end can be read.
+            loop {
+                let is_marked = || !is_shown && folder.is_marked(self.id);
+                if is_marked() {
+                    record.state = RunState::Cancelled;
+                }
+                record.lines.retain(|line| folder.is_waiting(line));
+                folder.write(record, true)?;
+                if record.state == RunState::Cancelled || !is_marked() {
+                    return Ok(());
+                }
             }
-            folder.write(record, true)
         };
         while let Err(error) = write() {
             let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
@@ -344,9 +355,11 @@ impl LiveRun {
                 return false;
             }
         }
-        files.text = None;
-        folder.remove(self.id, &[CANCEL]);
-        true
+        if record.is_settled() {
+            files.text = None;
+            folder.remove(self.id, &[CANCEL]);
+        }
+        record.is_settled()
     }
 
     /// Closes it with this record.

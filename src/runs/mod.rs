@@ -31,10 +31,10 @@
 //!   of its [`Run`].
 //! - On a full disk, the oldest runs of the same caller are removed, so that the end of a run can be written.
 //! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again
-//!   with the next text, at its end, whenever the folder is swept, and at the end of the process.
+//!   with the next text, at its end, when another end could be written, and at the end of the process.
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
-//!   process, once a second; the folder is swept of expired runs, which nobody finds any more, when a run ends or
-//!   `/metrics` is read, at most once a minute, and when runs are listed.
+//!   process, once a second; expired runs, which nobody finds any more, are removed when a run ends, at
+//!   most once a minute, and when runs are listed.
 
 mod folder;
 mod ledger;
@@ -156,7 +156,7 @@ impl Run {
         match self {
             Run::Live(live) => {
                 let text = live.read(usize::try_from(from).unwrap_or(usize::MAX), most);
-                live.write(false);
+                live.write(None);
                 text
             }
             Run::Stored(folder, record) => {
@@ -206,7 +206,7 @@ impl Run {
     }
 
     /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was
-    /// cancelled before. A worker in another process notices within about a second, unless it is just writing the end.
+    /// cancelled before. A worker in another process notices within about a second.
     ///
     /// # Errors
     /// The run works in another process, and the folder cannot be written or read, so the run goes on. The log says
@@ -255,16 +255,19 @@ impl RunWriter {
         charged
     }
 
-    /// Promises to keep the run as a task: it can be found for at least `ttl` from its start, and its file says so.
+    /// Writes the run to disk before returning, if there is a folder. Call this before anybody learns the id.
+    pub(crate) fn persist(&self) {
+        self.live.write(Some(true));
+    }
+
+    /// Promises to keep the run as a task: it can be found for at least `ttl` from its start.
     ///
     /// # Errors
     /// [`QuotaExceeded`]: there is no room for a task; the run goes on.
     pub(crate) fn promise(&self, ttl: Duration) -> Result<(), QuotaExceeded> {
         self.live.set_ttl(Some(whole(ttl)));
         let charged = self.runs.charge(&self.live, true);
-        charged.inspect_err(|QuotaExceeded| self.live.set_ttl(None))?;
-        self.live.write(true);
-        Ok(())
+        charged.inspect_err(|QuotaExceeded| self.live.set_ttl(None))
     }
 
     /// The run is not kept: from now on nobody finds it.

@@ -110,9 +110,12 @@ pub(crate) struct Record {
     ///
     /// [`Run::chars`]: super::Run::chars
     pub(crate) chars: Option<u64>,
-    /// The step whose model was asked, and which had not ended when this was written.
+    /// The step whose model was asked and has no line in the ledger yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) asked: Option<Asked>,
+    /// Lines of steps that have ended, as long as they are perhaps not in the ledger.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) lines: Vec<String>,
     /// What its worker reported at its end.
     #[serde(flatten)]
     pub(crate) report: RunReport,
@@ -169,19 +172,25 @@ impl Record {
             bytes: 0,
             chars: Some(0),
             asked: None,
+            lines: Vec::new(),
             report: RunReport::default(),
         }
     }
 
     /// The same without what its worker reported.
     pub(super) fn bare(mut self) -> Arc<Record> {
-        (self.asked, self.report) = (None, RunReport::default());
+        (self.asked, self.lines, self.report) = (None, Vec::new(), RunReport::default());
         Arc::new(self)
     }
 
     /// Does it have more than `seen` bytes of text, or has it ended?
     pub(super) fn has_news(&self, seen: u64) -> bool {
         self.bytes > seen || self.state != RunState::Working
+    }
+
+    /// Has it ended, with all its lines in the ledger?
+    pub(super) fn is_settled(&self) -> bool {
+        self.state != RunState::Working && self.lines.is_empty()
     }
 
     /// Notes that the run ends `now`.

@@ -7,7 +7,6 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use crate::account::{Account, Accounts, QuotaExceeded, Reservation, Resource};
 use crate::sync::{lock, try_lock};
 use crate::time::{Clock, whole};
 
-use super::folder::{ALL, Folder};
+use super::folder::{ALL, Folder, is_gone};
 use super::ledger::{Spent, estimate};
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
@@ -30,8 +29,9 @@ pub(crate) fn bounds(in_folder: bool) -> (usize, usize) {
     }
 }
 
-/// How often the folder is read, expired runs are removed, and what could not be written is tried again, while runs end.
-const REFRESH: Duration = Duration::from_secs(60);
+/// How often expired runs are removed, and the folder is read, while runs end; and how often the log says that the
+/// folder can be written again.
+pub(super) const REFRESH: Duration = Duration::from_secs(60);
 
 /// The runs of this process, and those in its folder.
 pub(crate) struct Runs {
@@ -44,9 +44,10 @@ pub(crate) struct Runs {
     clock: Arc<dyn Clock>,
     /// Locked before the state of a run, never after it.
     entries: Mutex<Entries>,
-    /// When expired runs were last removed, and those of other processes last looked for. Held meanwhile, and while ends
-    /// are written that could not be written before.
+    /// When expired runs were last removed, and those of other processes last looked for.
     pub(super) swept: Mutex<Option<Instant>>,
+    /// Held while ends are written that could not be written before.
+    rewriting: Mutex<()>,
 }
 
 type Entries = HashMap<RunId, RunEntry>;
@@ -112,6 +113,7 @@ impl Runs {
             clock,
             entries: Mutex::default(),
             swept: Mutex::default(),
+            rewriting: Mutex::default(),
         });
         let reclaiming = Arc::downgrade(&runs);
         accounts.reclaim_with(move |account| {
@@ -166,19 +168,13 @@ impl Runs {
         }
     }
 
-    /// Is there a state folder that cannot be written? If it could not be before, it is tried again. Otherwise this is a
-    /// moment for a sweep, because on an idle server nobody else may look for the runs of processes that were killed.
+    /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
     pub(crate) fn is_failing(&self) -> bool {
-        match self.failures() {
-            0 => self.sweep_sometimes(),
-            _ => self.sweep(),
-        }
-        self.failures() > 0
-    }
-
-    fn failures(&self) -> usize {
-        let failures = |folder: &Arc<Folder>| folder.failures.load(Ordering::Relaxed);
-        self.ledger.as_ref().map_or(0, failures)
+        let failing = self.ledger.as_ref().filter(|folder| folder.is_failing());
+        failing.is_some_and(|folder| {
+            self.rewrite();
+            folder.is_failing()
+        })
     }
 
     /// Can this run be found later, as far as is known by now?
@@ -225,7 +221,7 @@ impl Runs {
             self.forget(live.id);
             return Err(QuotaExceeded);
         }
-        live.write(false);
+        live.write(None);
         let runs = self.clone();
         Ok(RunWriter { runs, live })
     }
@@ -282,7 +278,12 @@ impl Runs {
         if let Some(record) = live.begin_close(end, report) {
             // If there is no room, the run is forgotten.
             let _ = self.charge(live, self.keeps());
-            self.store(live, record);
+            if self.store(live, record)
+                && let Some(folder) = &self.folder
+                && folder.is_failing()
+            {
+                self.rewrite();
+            }
         }
     }
 
@@ -299,8 +300,6 @@ impl Runs {
             let make_room = || self.evict(account, |entry| entry.run.live().is_none());
             live.write_end(folder, &mut record, &make_room)
         });
-        // Outputs of earlier steps may be large, and all runs wait for the lock.
-        let bare = record.clone().bare();
         let (now, mut entries) = (self.now(), self.entries());
         // A run that should be written once more may have been evicted in the meantime.
         let entry = entries.get_mut(&live.id).filter(|_| kept.is_some());
@@ -308,7 +307,10 @@ impl Runs {
         if let Some(entry) = entry {
             entry.age.ended.get_or_insert(now);
             if let Some((folder, _)) = folder.filter(|_| is_written) {
-                entry.run = Run::Stored(folder.clone(), bare);
+                // Outputs of earlier steps may be large, and all runs wait for the lock.
+                let report = std::mem::take(&mut record.report);
+                entry.run = Run::Stored(folder.clone(), record.clone().bare());
+                record.report = report;
             }
         }
         live.closed(record);
@@ -320,13 +322,17 @@ impl Runs {
     }
 
     /// Writes the lines and ends that could not be written, up to the first that still cannot. The smallest first: little
-    /// room is better used for many of them. Call it with `swept` held.
+    /// room is better used for many of them.
     fn rewrite(&self) {
+        let _alone = lock(&self.rewriting);
+        let Some(folder) = &self.ledger else { return };
         let ended = |entry: &RunEntry| entry.live(true);
         let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
         let store = |live: &Arc<LiveRun>| self.store(live, Record::clone(&live.record()));
-        let _all = self.unwritten() == 0 && unwritten.iter().all(store);
+        if folder.flush() == 0 && unwritten.iter().all(store) {
+            folder.recovered();
+        }
     }
 
     /// Has this run been kept for its time, and for as long as it is promised?
@@ -426,13 +432,8 @@ impl Runs {
 
     fn sweep_alone(&self, mut swept: MutexGuard<'_, Option<Instant>>) {
         *swept = Some(Instant::now());
-        let failures = self.failures();
-        self.rewrite();
         if let Some(folder) = &self.folder {
             self.refresh(folder);
-        }
-        if let Some(folder) = &self.ledger {
-            folder.recover(failures);
         }
         self.tidy();
     }
@@ -449,10 +450,9 @@ impl Runs {
 
     /// Brings the table up to date with what has changed in the folder.
     fn refresh(&self, folder: &Arc<Folder>) {
+        self.rewrite();
         let names = match folder.names() {
             Ok(names) => names,
-            // That the folder fails has been told.
-            Err(_) if self.failures() > 0 => return,
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
         };
         let mut entries = self.entries();
@@ -467,8 +467,8 @@ impl Runs {
         for id in news {
             match folder.load(id) {
                 Ok(record) => self.enter(folder, record),
-                Err(error) if error.kind() == ErrorKind::NotFound => folder.remove_orphan(id),
-                // It is damaged or of another version, or cannot be read now: it stays.
+                Err(error) if is_gone(&error) => folder.remove_orphan(id),
+                Err(error) if error.kind() == ErrorKind::Unsupported => folder.warn_newer(id),
                 Err(_) => {}
             }
         }
@@ -509,7 +509,6 @@ impl Runs {
         for live in open {
             self.close(&live, RunState::Interrupted, live.record().report.clone());
         }
-        let _alone = lock(&self.swept);
         self.rewrite();
         if let Some(folder) = &self.ledger {
             folder.log_waiting(0);

@@ -3,12 +3,11 @@
 use std::array::from_fn;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::folder::Folder;
+use super::folder::{Folder, is_gone};
 use super::ledger::lines;
 use crate::config::{DEFAULT_MODEL, Prices};
 use crate::encoding::percent::percent_decode;
@@ -49,8 +48,7 @@ pub(crate) fn usage(
         Ok(folder) => {
             let names = folder.names().map_err(failed)?;
             let runs = names.into_keys().map(|id| folder.load(id));
-            let errors = runs.filter_map(Result::err);
-            let errors = Vec::from_iter(errors.filter(|e| e.kind() != ErrorKind::NotFound));
+            let errors = Vec::from_iter(runs.filter_map(Result::err).filter(|e| !is_gone(e)));
             if let Some(error) = errors.first() {
                 let runs = counted(errors.len(), "run");
                 log::warn!("{runs} cannot be read ({error}): what they used may be missing here");

@@ -36,15 +36,16 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
             let is_strategy = argument == prompts::STRATEGY;
             (Some(prompt), is_strategy.then_some(true))
         }
-        ("ref/resource", _, Some(uri @ (PATTERN_TEMPLATE | STRATEGY_TEMPLATE)))
-            if argument == "name" =>
-        {
-            (None, Some(uri == STRATEGY_TEMPLATE))
+        ("ref/resource", _, Some(PATTERN_TEMPLATE | STRATEGY_TEMPLATE)) if argument != "name" => {
+            let why = "The templates have one argument: \"name\".";
+            return Err(Refusal::params(why));
         }
+        ("ref/resource", _, Some(PATTERN_TEMPLATE)) => (None, Some(false)),
+        ("ref/resource", _, Some(STRATEGY_TEMPLATE)) => (None, Some(true)),
         _ => {
             return Err(Refusal::params(format!(
                 "params.ref must name a prompt (ref/prompt) or one of the templates \
-                 {PATTERN_TEMPLATE} and {STRATEGY_TEMPLATE} (ref/resource), whose argument is name."
+                 {PATTERN_TEMPLATE} and {STRATEGY_TEMPLATE} (ref/resource)."
             )));
         }
     };
@@ -74,15 +75,20 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     }))
 }
 
-/// Names that contain `value`, ignoring case and separators: first those that begin with it, then the rest; each group
-/// in the given order.
+/// Names that contain `value`, ignoring case and separators: first those that begin with it, then those where it begins
+/// a word, then the rest; each group in the given order.
 fn rank(value: &str, names: &Names) -> Vec<String> {
     let folded = |name: &str| String::from_iter(letters(name));
     let value = folded(value);
-    let containing = names.iter().filter(|name| folded(name).contains(&value));
-    let mut ranked = Vec::from_iter(containing.map(str::to_owned));
-    ranked.sort_by_cached_key(|name| !folded(name).starts_with(&value));
-    ranked
+    let group = |name: &str| {
+        let mut marks = name.match_indices(|c: char| !c.is_alphanumeric());
+        let is_word = marks.any(|(at, mark)| folded(&name[at + mark.len()..]).starts_with(&value));
+        let name = folded(name);
+        let groups = [name.starts_with(&value), is_word, name.contains(&value)];
+        groups.iter().position(|is_in| *is_in)
+    };
+    let in_group = |wanted| names.iter().filter(move |name| group(name) == Some(wanted));
+    (0..3).flat_map(in_group).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -90,8 +96,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefix_then_substring() {
-        let names = ["assume", "a_summary", "summarize", "zz", "Sum_it"].into_iter();
+    fn prefix_then_word_start_then_substring() {
+        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"].into_iter();
         let names = names.collect();
         let found = rank("sum", &names);
         assert_eq!(found, ["Sum_it", "summarize", "a_summary", "assume"]);

@@ -35,7 +35,7 @@ use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::jsonrpc::{self, Invalid, Message};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::{
-    Answer, Id, Inbound, Meta, Node, Refusal, RequestContext, RequestHeaders, ResultWriter,
+    Answer, Id, Inbound, Meta, Node, Params, Refusal, RequestContext, RequestHeaders, ResultWriter,
     Revision, Session,
 };
 use crate::sync::lock;
@@ -199,6 +199,11 @@ impl Receiver<'_, '_> {
             let detail = format!("There is no method \"{name}\" here.");
             Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail)
         })?;
+        if !revision.is_legacy() {
+            // Nothing is ever asked for, so no more is read of the answers.
+            let usage = "params.inputResponses must be an object.";
+            Params::new(params, usage).members("inputResponses")?;
+        }
         let memory = params.map_or(0, Node::size);
         let memory = self.caller.account.take(Resource::Memory, memory);
         let memory = memory.map_err(|QuotaExceeded| too_many())?;

@@ -53,30 +53,32 @@ impl Skills {
         let entry = self.snapshot.pattern(self.patterns().get(name)?)?;
         let text = entry.text.as_deref()?;
         let (policy, fabric) = (&self.backend.policy, &self.backend.fabric);
-        let (runnable, is_offered) = (
-            is_runnable(&entry.variables),
-            policy.tools().any(Tool::is_run),
-        );
-        let can_run = runnable && is_offered && !policy.read_only;
-        // YAML takes strings of JSON.
-        let description = self.snapshot.description(&entry.name);
-        let [name, pattern, description] = [name, &entry.name, description].map(Value::from);
+        let can_run = policy.tools().any(Tool::is_run) && !policy.read_only;
+        let (name, pattern) = (quoted(name), quoted(&entry.name));
         let mut document = format!(
-            "---\nname: {name}\ndescription: {description}\nmetadata:\n  fabric-pattern: \
-             {pattern}\n---\n\nFollow the instructions below yourself, on the user's input."
+            "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: \
+             {pattern}\n---\n\nFollow the instructions below yourself, on the user's input.",
+            quoted(self.snapshot.description(&entry.name))
         );
-        if can_run && fabric.why_raw(&entry.name, text).is_none() {
-            document.push_str(&format!(
-                " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern}, that input as \
-                 `input_text`, and values as `variables`, if there are any, so that Fabric's model does it."
-            ));
-        }
-        document.push_str("\n\n");
-        if runnable && !entry.variables.is_empty() {
+        let is_raw = fabric.why_raw(&entry.name, text).is_some();
+        document.push_str(&match is_runnable(&entry.variables) {
+            true if is_raw => " Fabric would replace the code in double braces.\n\n".to_owned(),
+            true if !can_run => "\n\n".to_owned(),
+            true => format!(
+                " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that \
+                 input as `input_text`, so that Fabric's model does it.\n\n"
+            ),
+            false => " Fabric cannot run them: their double braces hold code.\n\n".to_owned(),
+        });
+        if !entry.variables.is_empty() && is_runnable(&entry.variables) {
+            let run = match can_run {
+                true => " (in a run: `variables`)",
+                false => "",
+            };
             let in_braces = |name: &String| format!("`{{{{{name}}}}}`");
             let variables: Vec<String> = entry.variables.iter().map(in_braces).collect();
             document.push_str(&format!(
-                "Variables, for which the user gives values: {}.\n\n",
+                "Variables, for which the user gives values{run}: {}.\n\n",
                 variables.join(", ")
             ));
         }
@@ -107,6 +109,21 @@ pub(super) fn named(uri: &str) -> Option<&str> {
     let name = uri.strip_prefix("skill://fabric/")?;
     let name = name.strip_suffix("/SKILL.md")?;
     (!name.contains('/')).then_some(name)
+}
+
+/// A double-quoted string that is valid YAML and JSON.
+fn quoted(text: &str) -> String {
+    let json = Value::from(text).to_string();
+    let mut quoted = String::with_capacity(json.len());
+    for c in json.chars() {
+        // A character that YAML cannot print, or takes for a line break.
+        if c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c) {
+            quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            quoted.push(c);
+        }
+    }
+    quoted
 }
 
 /// Parses `skills/list`.
@@ -152,6 +169,17 @@ mod tests {
                    a/SKILL.md|";
         for other in all.split('|') {
             assert_eq!(named(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn strings_are_quoted_for_yaml_and_json() {
+        assert_eq!(quoted("a: \"b\" \\ é漢🙂"), r#""a: \"b\" \\ é漢🙂""#);
+        for hard in ["\n---\n", "\u{85}\u{2028}\u{feff}\u{7f}\u{0}", "#x: - y"] {
+            let text = quoted(hard);
+            assert_eq!(serde_json::from_str::<String>(&text).unwrap(), hard);
+            let part = ['\n', '\u{85}', '\u{2028}', '\u{feff}', '\u{7f}'];
+            assert!(!text.contains(part), "{text}");
         }
     }
 }

@@ -148,6 +148,10 @@ pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Re
 
 /// Parses `tasks/update`: this server never asks for input, so every answer is accepted and ignored.
 pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let usage = "tasks/update needs params.taskId, a string, and params.inputResponses, an object.";
+    if request.context().tasks {
+        Params::new(request.params, usage).object("inputResponses")?;
+    }
     one(server, request, Resource::Calls, |_, _, _| Ok(()))
 }
 

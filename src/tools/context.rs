@@ -400,6 +400,8 @@ impl Context {
         let run = writer.run();
         let is_task = self.task().is_some()
             || self.head.request.tasks && writer.promise(settings.keep).is_ok();
+        // Done before the caller learns of the run.
+        writer.persist();
         let mut result = self.head.result().charged(account);
         if is_task && result.revision.is_legacy() {
             result.field("task", &task(&run.record(), result.revision, settings.keep));

@@ -154,12 +154,15 @@ fn what_is_offered_works_in_every_era() {
 fn skills_do_not_tell_to_run_what_cannot_be_run() {
     let folder = folder("patterns-dir-skills");
     let mut client = Stdio::speaking(Era::MODERN, program(&folder));
-    for (name, text) in [("plain", "Sum it up.\n"), ("dated", DATED)] {
-        let end = format!("on the user's input.\n\n{text}");
+    let code = format!("Fabric would replace the code in double braces.\n\n{DATED}");
+    for (name, end) in [
+        ("plain", "on the user's input.\n\nSum it up.\n"),
+        ("dated", &code),
+    ] {
         let uri = format!("skill://fabric/{name}/SKILL.md");
         let read = client.result("resources/read", json!({"uri": uri}));
         let text = read["contents"][0]["text"].as_str().unwrap();
-        assert!(text.ends_with(&end), "{text}");
+        assert!(text.ends_with(end), "{text}");
         assert!(!text.contains("fabric_run_pattern"), "{text}");
     }
 }

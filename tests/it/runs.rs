@@ -523,20 +523,11 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
 #[test]
 fn a_limit_on_the_size_of_files_fails_no_run() {
     let (fabric, runs) = (FakeFabric::start(), TempFolder::new("file-size"));
-    let long = "longer than a few blocks of 512 bytes ".repeat(99);
-    fabric.once_run(Reply::sse().content(&long).gate().complete());
-    fabric.once_run(Reply::run(&["short"]));
-    let program = runs.program(&fabric).after("ulimit -f 3");
-    let server = transports::serve(Wire::Streamable, program);
-    let mut client = Streamable::to(&server, Era::NEWEST_LEGACY, None);
-    let result = client.call(RUN, run(json!({"wait_seconds": 0})));
-    server.process.wait_stderr("kept in memory only");
-    // A short one can still be written.
-    let short = client.call(RUN, run(json!({})));
-    expect_run(&mut client, &id(&short), "completed", "short");
-    let failing = server.metric("fabric_mcp_state_dir_failing");
-    assert_eq!(failing, Some(1.0));
-    fabric.release_all();
+    let long = "longer than a block of 512 bytes ".repeat(99);
+    fabric.once_run(Reply::run(&[&long]));
+    let mut client = Stdio::start(runs.program(&fabric).after("ulimit -f 1"));
+    client.speak(Era::NEWEST_LEGACY);
+    let result = client.call(RUN, run(json!({})));
     expect_run(&mut client, &id(&result), "completed", &long);
 }
 
@@ -579,6 +570,23 @@ fn a_folder_that_cannot_be_written_is_told_until_it_can_be() {
     let run_id = data(&result)["run_id"].as_str().unwrap();
     let is_line = |line: &str| line.contains("not written to the ledger") && line.contains(run_id);
     assert!(log.lines().any(is_line), "{log}");
+}
+
+#[test]
+fn runs_of_a_newer_version_are_left_alone_with_a_warning() {
+    let (fabric, runs) = (FakeFabric::start(), TempFolder::new("newer"));
+    let state = runs.path("state");
+    fs::create_dir(&state).unwrap();
+    #[cfg(unix)]
+    fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let record = state.join(format!("run_{}.json", "1".repeat(32)));
+    fs::write(&record, r#"{"version":2}"#).unwrap();
+    let server = transports::serve(Wire::Streamable, runs.program(&fabric));
+    let words = "has runs that a newer fabric-mcp wrote, such as run_1111";
+    server.process.wait_stderr(words);
+    let said = server.process.stderr();
+    assert!(record.exists());
+    assert_eq!(said.matches("the state folder").count(), 1, "{said}");
 }
 
 #[cfg(unix)]

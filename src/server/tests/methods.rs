@@ -199,6 +199,9 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_is_not() {
         ] {
             assert_eq!(say(params), error(ID, -32602, words), "{params}");
         }
+        let said = say(r#""name":"fabric_list_patterns","inputResponses":[]"#);
+        let no_object = error(ID, -32602, "params.inputResponses must be an object.");
+        assert_eq!(said == no_object, !revision.is_legacy(), "{said}");
         // Calls. `task` is ignored in revisions without core tasks, null arguments count as none, and a token may
         // be 0 or "".
         for params in [
@@ -269,7 +272,8 @@ fn prompts_resources_and_completion_check_their_params_before_any_call() {
         {\"type\": \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both \
         strings).";
     let reference = "params.ref must name a prompt (ref/prompt) or one of the templates \
-        fabric://pattern/{name} and fabric://strategy/{name} (ref/resource), whose argument is name.";
+        fabric://pattern/{name} and fabric://strategy/{name} (ref/resource).";
+    let argument = "The templates have one argument: \"name\".";
     let cases = r#"
 CALL prompts/list
 CALL prompts/get "name":"summarize"
@@ -290,7 +294,7 @@ COMPLETE completion/complete "ref":{"type":"ref/prompt","name":"x"},"argument":[
 COMPLETE completion/complete "ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":5}
 REFERENCE completion/complete "ref":{"type":"ref/tool","name":"x"},"argument":{"name":"a","value":""}
 REFERENCE completion/complete "ref":{"type":"ref/resource","uri":"file:///x"},"argument":{"name":"name","value":""}
-REFERENCE completion/complete "ref":PATTERN,"argument":{"name":"x","value":""}
+ARGUMENT completion/complete "ref":PATTERN,"argument":{"name":"x","value":""}
 "#;
     let pattern = r#"{"type":"ref/resource","uri":"fabric://pattern/{name}"}"#;
     let cases = cases.replace("PATTERN", pattern);
@@ -303,6 +307,7 @@ REFERENCE completion/complete "ref":PATTERN,"argument":{"name":"x","value":""}
                 "READ" => error(ID, -32602, read),
                 "COMPLETE" => error(ID, -32602, complete),
                 "REFERENCE" => error(ID, -32602, reference),
+                "ARGUMENT" => error(ID, -32602, argument),
                 _ => "call 1".to_owned(),
             };
             let (method, params) = (parts.next().unwrap(), parts.next().unwrap_or_default());

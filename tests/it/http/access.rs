@@ -516,7 +516,7 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     );
     folder.write("state/usage-1999-01.tsv", "x\n");
     let shown = usage("1999-01");
-    shown.expect_stderr("1 run cannot be read (invalid data)");
+    shown.expect_stderr("1 run cannot be read (unsupported)");
     shown.expect_stderr("1 line of the ledger cannot be read");
     assert_eq!(shown.stdout.lines().count(), 1);
     let other = usage("1998-12").stderr.contains("of the ledger");
