@@ -52,7 +52,7 @@ fn redact(value: &mut Value) {
 }
 
 /// `scheme://host:port` of an http or https URL; user-info, path, query and fragment may all hold secrets. `None` if it
-/// is anything else, or has no valid host.
+/// is anything else, or its host is none.
 fn origin(url: &str) -> Option<String> {
     let (scheme, authority, _) = url::split(url)?;
     let scheme = scheme.to_ascii_lowercase();

@@ -124,8 +124,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
         .trim()
         .strip_prefix("{\"")
         .and_then(|all| all.split_once("\":"));
-    let is_all = |link: &str| !link.contains("\",");
-    let member = member.filter(|(name, link)| is_meant(name, "input_from") && is_all(link));
+    let member = member.filter(|(name, _)| is_meant(name, "input_from"));
     let text = member
         .map_or(text, |(_, link)| link.trim_end_matches('}'))
         .trim();
@@ -427,7 +426,7 @@ mod tests {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
         let all = "|text|Exif and JFIF|RIFF: WEBP|a\nExif|httpsː//x|https:/x|Explain: main.rs is slow|#!/bin/sh|\
-                   {\"url\":\"https://x/y\",\"ok\":true}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
+                   {\"url\": \"https://x\", \"ok\": true}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
                    東京で地震 https://x|是/否.对|Das Video war lang|What is a PDF file?|video|\
