@@ -27,7 +27,7 @@ use crate::protocol::{
 use crate::runs::{Record, RunWriter, Runs};
 use crate::sync::lock;
 use crate::text::{counted, prefix};
-use crate::time::{milliseconds_now, next_month, whole};
+use crate::time::{milliseconds_now, next_month, parse, whole};
 
 use super::Tool;
 use super::outcome::write;
@@ -308,12 +308,17 @@ impl Context {
         if left >= input.max(1) {
             return Ok(());
         }
-        let renewed = next_month(milliseconds_now());
+        let now = milliseconds_now();
+        let renewed = next_month(now);
+        let again = parse(&renewed).map(|again| Duration::from_millis(again.saturating_sub(now)));
         let detail = format!(
             "You may use {budget} tokens in a month; {left} are left, and this input has about \
              {input}. You get the full number again on {renewed} (UTC). Nothing was run."
         );
-        Err(Error::new(Kind::TooManyRequests, detail))
+        Err(Error {
+            retry_after: again,
+            ..Error::new(Kind::TooManyRequests, detail)
+        })
     }
 
     /// Counts a step of a run, or a transcript, against the caller's rate.
