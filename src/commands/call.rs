@@ -789,7 +789,13 @@ mod tests {
             (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
             (b"\xff\xd8\xff\xe1\x2f\xfeExif".to_vec(), "it is an image"),
             (b"\0\0\0\x24ftypheic\xff".to_vec(), "it is an image"),
-            (b"\xfd7zXZ\0".to_vec(), "it is a binary file, not"),
+            (
+                b"\xd0\xcf\x11\xe0\xa1\xb1".to_vec(),
+                "an older office document",
+            ),
+            (b"BZh91AY&SY\xff\xfe".to_vec(), "it is a compressed"),
+            (b"\xfd7zXZ\0".to_vec(), "it is a compressed"),
+            (b"7z\xbc\xaf'\x1c".to_vec(), "it is a compressed file, "),
             (b"MZ\x90\x03".to_vec(), "it is a binary file, not"),
             (b"\0\0\0\x18ftyp\xff".to_vec(), "it is a binary file, not"),
         ] {

@@ -152,7 +152,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
 
 /// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which
 /// is U+FFFD if it was lost. What follows a ? comes soon after such a character.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     (
         "a PDF (pdftotext makes text of it)",
         "%PDF- JVBERi0 data:application/pdf",
@@ -165,6 +165,11 @@ const FILES: [(&str, &str); 3] = [
         "an image (tesseract makes text of it)",
         "GIF8 R0lGOD iVBORw0KGgo /9j/4 data:image/ PNG\r\n\u{1a} II*\0 MM\0* \u{ff}\u{d8}\u{ff} \
          ?JFIF ?Exif ?WEBP ?ftyphe ?ftypmif1 ?ftypmsf1 ?ftypavif",
+    ),
+    (
+        "a compressed file, an older office document or a program (7z or LibreOffice opens some of them)",
+        "BZh QlpoO 7z\u{bc}\u{af} 7z\u{fffd}\u{fffd} N3q8r \u{1f}\u{8b} \u{1f}\u{fffd} H4sI \u{fd}7zXZ \u{fffd}7zXZ Rar!\u{1a} \
+         0M8R4KGx \u{d0}\u{cf}\u{11} \u{fffd}\u{fffd}\u{11} \u{871}\u{1a} \u{7f}ELF f0VMR",
     ),
 ];
 
@@ -417,6 +422,12 @@ mod tests {
             ("data:image/png;base64,iVBO", "an image"),
             ("\u{fffd}\u{fffd}/\u{fffd}Exif\0", "an image"),
             ("RIFF$\u{fffd}\0\0WEBP", "an image"),
+            (
+                "\u{fffd}\u{fffd}\u{11}\u{871}\u{1a}",
+                "an older office document",
+            ),
+            ("7z\u{fffd}\u{fffd}'\u{1c}", "a compressed file"),
+            ("\u{7f}ELF\u{2}", "or a program"),
             ("a\0", "NUL bytes (iconv"),
             (
                 &("Sum it up: JVBERi0".to_owned() + &"x".repeat(SHORT)),
