@@ -169,8 +169,11 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         (None, Some(why)) if context.caller().identity == Identity::Local => {
             format!("No earlier run is known: {why}.")
         }
-        _ => "No run of yours is kept: this process has begun none, or their time (--keep-runs) \
-              is over. Those of other callers are not listed."
+        _ if !context.backend.runs.keeps() => {
+            "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
+        }
+        _ => "No run of yours is kept: this server knows of none, or the time of all of them \
+              (--keep-runs) is over. Those of other callers are not listed."
             .to_owned(),
     }
 }
