@@ -335,13 +335,17 @@ impl Context {
         let Err(retry_after) = rate.take(per_minute, steps, Instant::now(), counts) else {
             return Ok(());
         };
-        let again = retry_after.map_or("Split it into several calls".to_owned(), |after| {
-            format!("Try again in {} s", after.as_secs() + 1)
-        });
-        let most = counted(per_minute, "run");
-        let detail = format!(
-            "You may begin at most {most} a minute, and this call counts as {steps}. {again}."
-        );
+        let detail = match retry_after {
+            Some(after) => format!(
+                "You may begin at most {} a minute. Try again in {} s.",
+                counted(per_minute, "run"),
+                after.as_secs() + 1
+            ),
+            None => format!(
+                "This call counts as {steps} runs, and you may begin at most {per_minute} a minute. \
+                 Split it into several calls."
+            ),
+        };
         Err(Error {
             retry_after,
             ..Error::new(Kind::TooManyRequests, detail)

@@ -619,7 +619,7 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
         server.process.wait_stderr("pattern=ai model=small");
     }
     send(&servers[0], 'b', run(json!({}))).expect_status(200);
-    let why = "You may begin at most 1 run a minute, and this call counts as 1. Try again in ";
+    let why = "You may begin at most 1 run a minute.";
     refused(
         send(&servers[0], 'b', run(json!({}))),
         "too-many-requests",
