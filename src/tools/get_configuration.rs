@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::url::{self, Authority};
+use crate::url::{self, Authority, Host};
 
 use super::{Context, Outcome, Prepared, Tool, ToolResult};
 
@@ -52,7 +52,7 @@ fn redact(value: &mut Value) {
 }
 
 /// `scheme://host:port` of an http or https URL; user-info, path, query and fragment may all hold secrets. `None` if it
-/// is anything else, or its host is none.
+/// is anything else, or its host does not look like one.
 fn origin(url: &str) -> Option<String> {
     let (scheme, authority, _) = url::split(url)?;
     let scheme = scheme.to_ascii_lowercase();
@@ -62,10 +62,16 @@ fn origin(url: &str) -> Option<String> {
     // A backslash ends the authority for browsers; anything may follow it.
     let authority = authority.split('\\').next()?;
     let host = authority.rsplit('@').next()?;
-    Authority::parse(host).ok()?;
+    let is_plain = match Authority::parse(host).ok()?.host {
+        Host::Name(name) => {
+            let is_label = |label: &str| label.len() <= 63 && !label.contains('_');
+            name.len() <= 253 && name.split('.').all(is_label)
+        }
+        Host::Ip(_) => true,
+    };
     // One `@` can end a user-info. Another one, or one further on, may end a user-info whose password has a `/`, `?` or
     // `#`: then the apparent host is part of it.
-    (url.matches('@').count() == authority.matches('@').count().min(1))
+    (is_plain && url.matches('@').count() == authority.matches('@').count().min(1))
         .then(|| format!("{scheme}://{host}"))
 }
 
