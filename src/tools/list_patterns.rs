@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::config::MAX_ROWS;
 use crate::fabric::{Cause, Error, is_runnable, not_runnable};
+use crate::text::counted;
 
 use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult};
 
@@ -67,7 +68,12 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> ToolResult {
     if snapshot.patterns.is_empty() {
         return all(context, limit);
     }
-    let mut warnings = Vec::new();
+    let all = counted(snapshot.patterns.len(), "pattern");
+    let unread = snapshot.unread();
+    let unread = (unread > 0).then(|| {
+        format!("{unread} of {all} could not be read, so only their names were searched.")
+    });
+    let mut warnings = Vec::from_iter(unread);
     let allows = |name: &str| backend.policy.allows(name);
     let found = snapshot.index().search(query, limit, allows);
     if !found.denied.is_empty() {

@@ -48,7 +48,7 @@ fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
 }
 
 #[test]
-fn without_texts_names_are_searched() {
+fn without_texts_names_are_searched_and_a_warning_says_so() {
     let fabric = FakeFabric::start();
     for (name, _) in crate::support::fixtures::patterns() {
         let path = name.replace('ü', "%C3%BC").replace(' ', "%20");
@@ -58,6 +58,8 @@ fn without_texts_names_are_searched() {
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "a summary of a meeting");
     assert_eq!(found["matches"][0]["name"], "summarize_meeting", "{found}");
+    let says = "only their names were searched";
+    expect::contains(&found["warnings"][0], [says]);
 }
 
 #[test]
