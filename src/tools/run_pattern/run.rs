@@ -27,10 +27,6 @@ const ECHO: usize = 12;
 /// Most characters of the prompt that a dry run shows, unless more are asked for.
 const USUAL_PROMPT: usize = 8000;
 
-/// The warning of a dry run that does not show all.
-const NOT_SHOWN: &str = "A run also sends the context, the messages of the session and the order \
-    to answer in the language that are named, and the prompts of `then`: they are not shown here.";
-
 /// The warning, or the error of an earlier step, if nothing is left of an output.
 const ONLY_THINKING: &str = "The output was only thinking, and strip_thinking left nothing of it. \
     To see the thinking, run the pattern again without strip_thinking.";
@@ -148,14 +144,24 @@ impl RunPattern {
         warnings: Vec<String>,
         context: &Arc<Context>,
     ) -> ToolResult {
+        fn text(name: &Option<Name>) -> &str {
+            name.as_ref().map_or("", Name::as_str)
+        }
         let step = &self.steps[0];
-        let strategy = step.strategy.as_ref().map_or("", Name::as_str);
+        let strategy = text(&step.strategy);
         let prompt = prompt(context, &step.pattern, input, &step.variables, strategy)
             .map_err(|error| plan::with_names_looked_up(step, error, context))?;
-        let sends_more = step.context.is_some()
-            || step.session.is_some()
-            || !step.language.is_empty()
-            || self.steps.len() > 1;
+        let named =
+            |what: &str, name: &str| (!name.is_empty()).then(|| format!("{what} \"{name}\""));
+        let more = [
+            named("the text of the context", text(&step.context)),
+            named("any messages of the session", text(&step.session)),
+            named("the order to answer in the language", &step.language),
+        ];
+        let more = Vec::from_iter(more.into_iter().flatten()).join(", ");
+        let begins = named("The text begins with the strategy", strategy);
+        let adds = format!("A run also sends these, which are not shown here: {more}.");
+        let then = "The prompts of `then` are not shown, because each needs the output of the step before it.";
         let part = Part::of(&prompt, (0, self.max_chars.unwrap_or(USUAL_PROMPT)));
         let cut = part.total_chars.zip(part.next_offset);
         let omitted = cut.map(|(all, shown)| all - shown);
@@ -166,7 +172,9 @@ impl RunPattern {
             .member("output_format", DEFAULT_FORMAT)
             .optional("omitted_chars", omitted)
             .warn(warnings)
-            .warn(sends_more.then(|| NOT_SHOWN.to_owned()))
+            .warn(begins.map(|begins| begins + "."))
+            .warn((!more.is_empty()).then_some(adds))
+            .warn((self.steps.len() > 1).then(|| then.to_owned()))
             .warn(cut))
     }
 
