@@ -347,9 +347,6 @@ impl Account {
     pub(crate) fn holding(&self, what: Resource) -> String {
         let (held, seat) = (self.held(what), self.seat(what));
         match seat {
-            _ if held >= self.most(what) => {
-                format!(" You hold {held}, which is the most for one caller.")
-            }
             _ if self.is_alone() => String::new(),
             0 => format!(" You hold {held}, and the rest is taken."),
             _ => format!(" You hold {held}, and the rest is taken; {seat} are always yours."),

@@ -164,7 +164,7 @@ pub(crate) fn reserve_slots(
     what: Resource,
 ) -> Result<(Reservation, Reservation), Error> {
     let slot = account.take(what, 1);
-    let has_most = account.held(what) >= account.most(what);
+    let has_most = reached(account, what).is_some();
     let slot = slot.or_else(|full| match has_most && !account.is_alone() {
         true => Err(full),
         false => account.take(Resource::Queue, 1),
@@ -173,12 +173,25 @@ pub(crate) fn reserve_slots(
     both.map_err(|QuotaExceeded| busy(account, what))
 }
 
+/// The most that a caller may hold of this, if the caller holds that much.
+fn reached(account: &Account, what: Resource) -> Option<usize> {
+    let most = account.most(what);
+    (account.held(what) >= most).then_some(most)
+}
+
 /// There is no place for another call.
 fn busy(account: &Account, what: Resource) -> Error {
-    let holding = account.holding(what);
-    let detail = format!(
-        "Too many calls are running and waiting already.{holding} Wait for one to end, then try again."
-    );
+    let why = match reached(account, what) {
+        None => format!(
+            "Too many calls are running and waiting already.{}",
+            account.holding(what)
+        ),
+        Some(most) => format!(
+            "You have {} under way, which is as many as this server allows one caller.",
+            counted(most, "run")
+        ),
+    };
+    let detail = format!("{why} Wait for one to end, then try again.");
     Error::new(Kind::TooManyRequests, detail)
 }
 
@@ -231,24 +244,26 @@ impl Context {
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
     pub(crate) fn enter(&self, mut guard: Reservation) -> Result<(), Error> {
-        if guard.what != self.head.needs {
-            guard = self.turn(self.head.needs)?;
+        let what = self.head.needs;
+        if guard.what != what {
+            let turn = self.turn(what)?;
+            guard = turn.ok_or_else(|| busy(self.account(), what))?;
         }
         *lock(&self.state.slot) = Some(guard);
         Ok(())
     }
 
-    /// Waits for one of a resource as long as the caller has patience.
+    /// Waits for one of a resource as long as the caller has patience; `None` once it has none.
     ///
     /// # Errors
-    /// `too-many-requests` once it has none, or `cancelled` if the caller left meanwhile.
-    pub(super) fn turn(&self, what: Resource) -> Result<Reservation, Error> {
+    /// `cancelled` if the caller left meanwhile.
+    pub(super) fn turn(&self, what: Resource) -> Result<Option<Reservation>, Error> {
         let (begun, patience, mut waiting) = (Instant::now(), self.patience(), Ok(()));
         let turn = self.account().wait_for(what, &mut || {
             waiting = self.still_waiting();
             waiting.is_ok() && patience.is_none_or(|patience| begun.elapsed() < patience)
         });
-        waiting.and_then(|()| turn.ok_or_else(|| busy(self.account(), what)))
+        waiting.map(|()| turn)
     }
 
     /// Gives back the place, before an answer to a possibly slow reader.

@@ -80,7 +80,14 @@ pub(super) fn fetch(
     // Held while the call waits for its turn, so that a download that ends in the meantime is for this call, too.
     let download = fabric.download(video);
     let fetch = || {
-        let _fetching = context.turn(Resource::Transcripts)?;
+        let _fetching = context.turn(Resource::Transcripts)?.ok_or_else(|| {
+            let holding = context.account().holding(Resource::Transcripts);
+            let detail = format!(
+                "Fabric is already fetching as many transcripts as it may, for you or for all \
+                 callers.{holding} Try again in a moment."
+            );
+            Error::new(Kind::TooManyRequests, detail)
+        })?;
         context.count()?;
         let language = style.language.as_deref();
         fabric.transcript((video, &download), language, style.timestamps, wait)

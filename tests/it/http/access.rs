@@ -386,7 +386,7 @@ fn runs_and_rates_are_counted_for_each_caller() {
     let mut first = begin('a');
     fabric.wait_held(1);
     let refused = send(&server, 'a', paid()).text();
-    let why = "waiting already. You hold 1, which is the most for one caller. Wait for one to end";
+    let why = "You have 1 run under way, which is as many as this server allows one caller";
     contains(refused, [why]);
     let mut other = begin('b');
     fabric.wait_held(2);
