@@ -74,9 +74,6 @@ const MEANT: &str = "pattern_name < name pattern patterns; model_name < model; s
     run_id < id task_id; wait_seconds < timeout; \
     variables {\"lang_code\": …} < lang_code; variables < vars; then < chain steps next";
 
-/// Words that are given for no value.
-const NO_VALUE: &str = "null none nil undefined n/a";
-
 /// An empty value of this argument would make a free call a paid one.
 pub(super) const FREE: &str = "dry_run";
 
@@ -182,7 +179,7 @@ impl<'a> Arguments<'a> {
                 "`{path}` is {} bytes long: at most {MAX_STRING} are allowed.",
                 text.len()
             ))),
-            text if text.trim().is_empty() || is_no_value(text.trim()) => Ok(None),
+            text if text.trim().is_empty() => Ok(None),
             text => parse(path, text.trim()).map(Some),
         };
         self.ask(line, "string", Box::new(String::new), read)
@@ -516,13 +513,6 @@ impl<'a> Arguments<'a> {
     fn path(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
-}
-
-/// Whether a text only says that there is no value.
-pub(super) fn is_no_value(text: &str) -> bool {
-    NO_VALUE
-        .split(' ')
-        .any(|none| none.eq_ignore_ascii_case(text))
 }
 
 /// Whether what has this name may be meant to be that argument.

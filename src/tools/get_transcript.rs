@@ -39,14 +39,14 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 /// Checks a language code: Fabric panics on a single character, yt-dlp reads a regular expression, and `all` means
 /// every language.
 fn is_language(value: &str) -> bool {
-    let code = value.split('-').next().unwrap_or_default();
-    matches!(code.len(), 2 | 3)
-        && code != "all"
+    let mut parts = value.split('-');
+    let code = parts.next().unwrap_or_default();
+    let is_code = matches!(code.len(), 2 | 3)
         && code.bytes().all(|b| b.is_ascii_lowercase())
-        && value.len() <= 35
-        && value
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        && code != "all";
+    let is_part =
+        |part: &str| matches!(part.len(), 1..=8) && part.bytes().all(|b| b.is_ascii_alphanumeric());
+    is_code && value.len() <= 35 && parts.all(is_part)
 }
 
 /// How a transcript is wanted.
@@ -107,18 +107,22 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    fn refusal(value: Value) -> Option<String> {
+        crate::tools::tests::prepared(&TOOL, &value)
+            .err()
+            .map(|e| e.detail)
+    }
+
     #[test]
     fn a_language_is_a_code() {
         let refusal = |language: Value| {
-            let given = json!({"url": "https://youtu.be/abc-DEF_123", "language": language});
-            let prepared = crate::tools::tests::prepared(&TOOL, &given);
-            prepared.err().map(|error| error.detail)
+            refusal(json!({"url": "https://youtu.be/abc-DEF_123", "language": language}))
         };
         let good = "de pt-BR fil zh-Hans es-419 en-orig zh-Hant-TW al".split(' ');
         for good in good.map(Value::from).chain([json!(""), Value::Null]) {
             assert_eq!(refusal(good.clone()), None, "{good}");
         }
-        let bad = "d é é1 all all-x DE german pt_BR -de -- .* de.* de,fr d1 \
+        let bad = "d é é1 all all-x DE german pt_BR de- -de -- de--x .* de.* de,fr d1 de-ninechars \
                    de-aaaaaaaa-aaaaaaaa-aaaaaaaa-aaaaaaaa";
         for bad in bad.split(' ') {
             let words = "`language` must be the code of a language, such as de, fil or pt-BR.";

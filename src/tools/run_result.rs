@@ -147,29 +147,30 @@ pub(crate) fn result(
     let (id, end) = (record.id, offset + most);
     let is_working = record.state == RunState::Working;
     if part.is_some() {
-        let state = record.state.name();
+        let again = "call fabric_get_run again with offset";
         let state = match &error {
-            Some(error) if error.kind != Kind::Cancelled => {
-                Some(format!("The run failed. {}", error.detail))
-            }
-            error => (error.is_some() || is_working)
-                .then(|| format!("The run is {state}: this is its output so far.")),
+            Some(error) if error.kind == Kind::Cancelled => Some(format!(
+                "The run was {}: this is the part of its output that had arrived.",
+                record.state.name()
+            )),
+            Some(error) => Some(format!("The run failed. {}", error.detail)),
+            None if is_working => Some(format!(
+                "The run is still working: {again} {end} for the rest."
+            )),
+            None => None,
         };
         let earlier = earlier().filter(|_| !is_working && offset == 0);
         let next = Some(end).filter(|end| *end < all);
-        let more = (is_working || next.is_some())
-            .then(|| format!("For the rest, call fabric_get_run again with offset {end}."));
-        let told = state
-            .into_iter()
-            .chain(more)
-            .reduce(|state, more| state + " " + &more);
+        let more = next.filter(|_| !is_working);
+        let more = more.map(|next| format!("There is more of the output: {again} {next}."));
         let error = error
             .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail }));
         let model = Some(&record.model).filter(|model| !model.is_empty());
         return Ok(outcome
-            .warn(told)
+            .warn(state)
             .warn((given > all).then(|| nothing_there("output", all)))
             .warn(earlier)
+            .warn(more)
             .member("run_id", id)
             .member("patterns", &record.patterns)
             .optional("model", model)
@@ -179,17 +180,25 @@ pub(crate) fn result(
             .optional("error", error));
     }
     let omitted = Some(all - end).filter(|left| *left > 0);
-    let mut more = match is_working {
-        true => "The run is still working, and this is its output so far.".to_owned(),
-        false => format!("max_chars cut the output to {end} of its {all} characters."),
+    let more = match omitted {
+        _ if is_working => Some(format!(
+            "The run is still working, and this is its output so far. Call fabric_get_run with \
+             run_id {id} and offset {end} for the rest; calling fabric_run_pattern again would \
+             start, and charge for, another run."
+        )),
+        Some(_) => {
+            let rest = format!("Read the rest with fabric_get_run, run_id {id} and offset {end}.");
+            let how = match kept {
+                Some(_) => &rest,
+                None => "Do not run the pattern again only to see the rest.",
+            };
+            let cut = format!("max_chars cut the output to {end} of its {all} characters. {how}");
+            Some(backend.policy.offered(&cut))
+        }
+        None => None,
     };
-    more += " Do not run the pattern again: that would start, and charge for, another run.";
-    if kept.is_some() {
-        more += &format!(" Read the rest with fabric_get_run, run_id {id} and offset {end}.");
-    }
-    let is_part = is_working || omitted.is_some();
     Ok(outcome
-        .warn(is_part.then(|| backend.policy.offered(&more)))
+        .warn(more)
         .optional("omitted_chars", omitted)
         .optional("run_id", kept))
 }
@@ -235,7 +244,12 @@ mod tests {
 
     #[test]
     fn a_silence_is_told_once_it_is_long() {
-        let told = [29, 30].map(|s| silence(Duration::from_secs(s), SILENCE).is_some());
-        assert_eq!(told, [false, true]);
+        let told = |seconds| silence(Duration::from_secs(seconds), Duration::from_secs(300));
+        assert_eq!(told(29), None);
+        let expected = Some(
+            "Nothing has arrived for 40 s. Fabric does not say when its model fails, so the run \
+             is given up after 300 s.",
+        );
+        assert_eq!(told(40).as_deref(), expected);
     }
 }

@@ -19,7 +19,7 @@ const RUN: &str = "fabric_run_pattern";
 #[test]
 fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     let (fabric, mut client) = ready();
-    let none = "|null|{input}|[paste text here]|<your_text>|<text to summarize>|TODO|%TEXT%|None|``` ```|(N/A)|输入:|[Text hier einfügen]|";
+    let none = "|null|{input}|[paste text here]|<your_text>|%TEXT%|None|``` ```|(N/A)|输入:|[Text hier einfügen]|";
     let named = "/tmp/x.md| https://youtu.be/abc-DEF_123\n|Summarize report.pdf";
     for input in [none, named].concat().split('|') {
         let run = |more: Value| extended(json!({"pattern_name": "ai", "input_text": input}), more);
@@ -70,7 +70,8 @@ fn a_dry_run_shows_what_prompts_get_shows_and_runs_nothing() {
             expect::success(era, &result);
             assert_eq!(&result["content"][0]["text"], prompt, "{wire:?}");
             let said = result["content"].to_string();
-            contains(said, ["`then`: they are not shown"]);
+            let told = ["cot", "work", "`then` are not shown"].map(|word| said.contains(word));
+            assert_eq!(told, [true; 3], "{said}");
         }
         let lacking = json!({"pattern_name": "translate", "dry_run": true});
         contains(client.call(RUN, lacking).to_string(), ["lang_code"]);

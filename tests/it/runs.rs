@@ -134,7 +134,7 @@ fn a_run_can_be_started_without_waiting_and_stopped() {
     assert_eq!(got["content"][0]["text"], "äpart");
     let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(stopped["content"][0]["text"], "äpart", "{stopped}");
-    expect::contains(&stopped["content"][1]["text"], ["is cancelled"]);
+    expect::contains(&stopped["content"][1]["text"], ["was cancelled"]);
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
     let again = client.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(again["content"], stopped["content"]);
@@ -152,7 +152,7 @@ fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
     let waiting = (0..16).map(|_| client.begin_call(GET, json!({"run_id": run_id}), None));
     let waiting: Vec<_> = waiting.collect();
     let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
-    assert!(stopped.to_string().contains("is cancelled"), "{stopped}");
+    assert!(stopped.to_string().contains("was cancelled"), "{stopped}");
     for id in waiting {
         assert_eq!(data(&client.answer(&id)["result"])["status"], "cancelled");
     }

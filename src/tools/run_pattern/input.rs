@@ -8,7 +8,6 @@ use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::{RunId, RunState};
 use crate::search::{LANGUAGE, is_unspaced, known, plain_letters};
 use crate::text::{is_invisible, is_misspelled, is_placeholder, prefix};
-use crate::tools::arguments::{is_meant, is_no_value};
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
 use crate::tools::{Arguments, Context, Failure, refused};
@@ -25,7 +24,10 @@ impl InputSource {
     /// The argument `input_from`. Some models give each of its members, although they mean none.
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<Option<InputSource>, Error> {
         let video = "youtube: Address at youtube.com or youtu.be.";
-        let video = arguments.parsed(video, VideoId::parse);
+        let video = arguments.parsed(video, |path, url| {
+            let other = " A text is given as input_text, the id of a run as run_id.";
+            VideoId::parse(path, url).map_err(|error| refused(error.detail + other))
+        });
         let style = TranscriptStyle::read(arguments);
         let run_id = arguments.string("run_id: A completed run.");
         match (video, run_id) {
@@ -35,7 +37,7 @@ impl InputSource {
             }
             _ => Err(refused(
                 "`input_from` takes either run_id or youtube, and with youtube also language and \
-                 timestamps.",
+                 timestamps. Give a text as input_text.",
             )),
         }
     }
@@ -93,7 +95,8 @@ static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     words.flatten().collect()
 });
 
-/// Words of what stands where a text should be, and those that may stand beside these.
+/// Words that are given for no text; words of what stands where one should be; and those that may stand beside these.
+const NONE: &str = "null none nil undefined n/a tbd";
 const STANDS: &str = "paste insert here placeholder content contents text input transcript article \
     document email message code file texte texto testo tekst текст 文本 内容 テキスト 텍스트 \
     eingabe entrada entree invoer wejscie vstup ввод вход 输入 入力 입력 einfugen inserer insertar \
@@ -120,14 +123,8 @@ enum Thing {
 /// `invalid-request`, saying what to give instead.
 pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Error> {
     // What is meant for input_from is given here too.
-    let member = text
-        .trim()
-        .strip_prefix("{\"")
-        .and_then(|all| all.split_once("\":"));
-    let member = member.filter(|(name, _)| is_meant(name, "input_from"));
-    let text = member
-        .map_or(text, |(_, link)| link.trim_end_matches('}'))
-        .trim();
+    let link = text.trim().strip_prefix("{\"youtube\":");
+    let text = link.map_or(text, |link| link.trim_end_matches('}')).trim();
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, meant(text)) {
@@ -293,7 +290,7 @@ pub(super) fn is_none(text: &str) -> bool {
     let is_around = |c| is_mark(c) || c.is_whitespace() || is_invisible(c) || "{}…".contains(c);
     match text.trim_matches(is_around) {
         "" => !text.contains([':', '?', '!']),
-        said => is_no_value(said) || matches!(&*said.to_ascii_lowercase(), "tbd" | "todo"),
+        said => NONE.split(' ').any(|none| none.eq_ignore_ascii_case(said)),
     }
 }
 
@@ -306,9 +303,7 @@ fn is_hole(text: &str) -> bool {
         let mut all = STANDS.split(' ');
         all.any(|one| one == word || one.starts_with(is_unspaced) && word.contains(one))
     };
-    let is_beside = |word: &str| {
-        stands(word) || !lists(word).is_empty() || BESIDE.split(' ').any(|one| one == word)
-    };
+    let is_beside = |word| stands(word) || BESIDE.split(' ').any(|one| one == word);
     let is_empty = is_placeholder(&text.replace(' ', "_")) || text.ends_with([':', '：']);
     text.len() < SHORT && words.clone().any(stands) && words.all(is_beside) && is_empty
 }
@@ -389,7 +384,7 @@ mod tests {
         let said = |text: &str| check("input_text", text, false).map_err(|e| e.detail);
         let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
                      https://x\nhttps://y|Link: https://x|https://ja.wikipedia.org/wiki/日本|https://한국.kr|请总结 https://x|What does https://youtu.be/x say?|\
-                     Who is the guest in https://x/y|{\"url\": \"https://x/y\"}|I need the main points of this talk: https://x/y|\
+                     Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
                      https://x/y and https://z/y|请总结这个PDF|- https://x/y\n• https://z/y|翻译这个文件|\
@@ -437,7 +432,7 @@ mod tests {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
         let all = "|text|Exif and JFIF|RIFF: WEBP|a\nExif|httpsː//x|https:/x|Explain: main.rs is slow|#!/bin/sh|\
-                   {\"url\": \"https://x\", \"ok\": true}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
+                   {\"url\": \"https://x\"}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
                    東京で地震 https://x|是/否.对|Das Video war lang|What is a PDF file?|video|\

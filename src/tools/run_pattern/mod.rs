@@ -143,8 +143,8 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         let why = refused(format!("{NOT_READ} Nothing was run."));
         arguments.check([why.about("attachments")]);
     }
-    if from.is_some() && !input.is_empty() || arguments.refuses("input_from") {
-        let why = "`input_from` takes a video or the run_id of a run, and input_text a text: give one of them, not both.";
+    if !input.is_empty() && (from.is_some() || arguments.refuses("input_from")) {
+        let why = "`input_from` replaces `input_text`: give one of them, not both.";
         arguments.check([refused(why).about("input_from")]);
     } else if !as_is && known(steps[0].pattern.as_str()).is_none_or(|row| !row.takes_requests) {
         arguments.check(input::check("input_text", &input, steps[0].search).err());

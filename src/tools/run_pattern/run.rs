@@ -274,9 +274,12 @@ impl RunPattern {
             }
         };
         if count > 1 {
-            // The steps before it were.
-            let (i, why) = (i + 1, error.detail.replace(" Nothing was run.", ""));
-            error.detail = format!("Step {i} of {count} ({pattern}) failed. {why}");
+            let why = match i {
+                0 => error.detail,
+                // The steps before it were.
+                _ => error.detail.replace(" Nothing was run.", ""),
+            };
+            error.detail = format!("Step {} of {count} ({pattern}) failed. {why}", i + 1);
         }
         let partial = Some(output.start(MAX_PARTIAL_TEXT, context));
         Err(Failure {
