@@ -2,7 +2,7 @@
 //!
 //! In scope: server-sent events in pieces of any size, and the meaning of one event. Not in scope: reading the bytes,
 //! the result of a run, and the size of the output (`routes`). Framing follows WHATWG HTML, section "Server-sent
-//! events".
+//! events", except that the last event needs no blank line.
 
 use std::borrow::Cow;
 
@@ -110,10 +110,21 @@ impl Decoder {
         self.line.len() + self.data.len()
     }
 
-    /// Whether a stream that ends here was something else. An event without its blank line is dropped.
-    pub(super) fn ends_foreign(&mut self) -> bool {
-        let _ = self.feed(b"\n", &mut |_| Ok(()));
-        self.is_foreign == Some(true)
+    /// At the end of the stream: passes a last event without blank line to `each`. If that is cut off, the error is
+    /// [`Kind::StreamInterrupted`].
+    pub(super) fn finish(&mut self, each: Each<'_>) -> Result<(), Error> {
+        // A prefix of `data:` is cut off, not foreign.
+        if !b"data".starts_with(&self.line) {
+            self.end_line(each)?;
+        }
+        let done = self.dispatch(each);
+        // What is left of an event that could not be read.
+        let is_cut = self.data.trim_ascii_start().starts_with(b"{");
+        let detail = "Fabric's answer broke off in the middle of an event. Run the pattern again if its output is needed.";
+        done.map_err(|error| match error.kind {
+            Kind::ApiError if is_cut => Error::new(Kind::StreamInterrupted, detail),
+            _ => error,
+        })
     }
 
     /// Processes and clears the line. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream of
@@ -216,6 +227,7 @@ mod tests {
         for part in parts {
             decoder.feed(part, &mut each)?;
         }
+        decoder.finish(&mut each)?;
         Ok(events)
     }
 
@@ -357,19 +369,31 @@ mod tests {
     }
 
     #[test]
+    fn the_end_completes_a_whole_event_and_betrays_a_cut_one() {
+        let found = decode(b"data: {\"type\":\"complete\"}").unwrap();
+        assert_eq!(found, [Event::Complete]);
+        let found = decode(b"data: {\"type\":\"complete\"}\n").unwrap();
+        assert_eq!(found, [Event::Complete]);
+        for cut in ["data: {\"type\":\"comp", "data: {\"type\":\"content\",\n"] {
+            let found = decode(cut.as_bytes()).unwrap_err().kind;
+            assert_eq!(found, Kind::StreamInterrupted, "{cut}");
+        }
+        assert_eq!(decode(b"data: hello").unwrap_err().kind, Kind::ApiError);
+    }
+
+    #[test]
     fn a_stream_of_something_else_is_known() {
         let is_foreign = |wire: &str| {
             let mut decoder = Decoder::default();
             let _ = decode_parts(&mut decoder, &[wire.as_bytes()]);
-            decoder.ends_foreign()
+            decoder.is_foreign == Some(true)
         };
         let texts = "hello|hello\n|{\"type\":\"content\"}\n|a: b\n\ndata:\n\n|database\n|\
                      \u{feff}x\n";
         for wire in texts.split('|') {
             assert!(is_foreign(wire), "{wire:?}");
         }
-        let all =
-            "|\u{feff}|: hello\n|id: 1\nevent: x\nretry: 5\n\n|data|data: {}|data: {}\n\nhello\n";
+        let all = "|\u{feff}|: hello\n|id: 1\nevent: x\nretry: 5\n\n|da|data|data: {}\n\nhello\n";
         for wire in all.split('|') {
             assert!(!is_foreign(wire), "{wire:?}");
         }

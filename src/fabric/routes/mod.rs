@@ -541,8 +541,13 @@ impl EventRelay<'_> {
         let mut buffer = [0; READ];
         while !self.is_complete {
             let result = match response.read(&mut buffer) {
-                Ok(0) if decoder.ends_foreign() => return Err(self.client.not_a_run()),
-                Ok(0) => return self.end(),
+                Ok(0) => {
+                    decoder.finish(&mut |event| self.take(event))?;
+                    return match decoder.is_foreign == Some(true) {
+                        true => Err(self.client.not_a_run()),
+                        false => self.end(),
+                    };
+                }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| self.take(event)),
                 Err(error) if decoder.is_foreign == Some(true) && error.kind != Kind::Cancelled => {
                     Err(self.client.not_a_run())

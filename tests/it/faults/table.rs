@@ -114,8 +114,8 @@ pub(crate) fn bodies() -> Vec<Fault> {
         not_a_run("text of no type", typeless.ending(End::KeepAlive)),
         not_a_run("a page as text", text("<!DOCTYPE html>\n<html>Log in")),
         not_a_run("bytes", Reply::new(200, "image/png", *b"\0\x9f\xff")),
-        fails("text as data", stream("data: hello\n\n"), API_ERROR),
-        fails("a first word", stream("data"), INTERRUPTED),
+        fails("text as data", stream("data: hello"), API_ERROR),
+        fails("a first word", stream("dat"), INTERRUPTED),
         fails("only comments", stream(": hello\n\n: x\n\n"), INTERRUPTED),
     ]
 }
