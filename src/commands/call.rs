@@ -48,6 +48,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// What is said after Ctrl-C.
 const CANCELLED: &str = "Cancelled.";
+
 /// Where a tool is called.
 #[derive(Clone, Copy)]
 pub(crate) enum CallTarget<'t> {
