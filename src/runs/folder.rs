@@ -438,11 +438,21 @@ impl Folder {
     pub(super) fn recovered(&self) {
         let mut last = lock(&self.recovered);
         let is_due = last.is_none_or(|at| at.elapsed() >= REFRESH);
-        let works = self.has_written.load(Ordering::Relaxed);
-        if is_due && works && self.failing.swap(false, Ordering::Relaxed) {
+        let works = self.has_written.load(Ordering::Relaxed) && self.is_failing();
+        if is_due && works && self.has_room() {
+            self.failing.store(false, Ordering::Relaxed);
             *last = Some(Instant::now());
             log::info!("the state folder can be written again");
         }
+    }
+
+    /// Whether there is room for more than a short record, which an almost full disk may have.
+    fn has_room(&self) -> bool {
+        let probe = RunId::new();
+        let write = |mut file: File| file.write_all(&[0; PIECE]).and_then(|()| file.sync_all());
+        let written = self.create(probe, HALF).and_then(write);
+        self.remove(probe, &[HALF]);
+        written.is_ok()
     }
 }
 

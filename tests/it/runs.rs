@@ -523,11 +523,20 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
 #[test]
 fn a_limit_on_the_size_of_files_fails_no_run() {
     let (fabric, runs) = (FakeFabric::start(), TempFolder::new("file-size"));
-    let long = "longer than a block of 512 bytes ".repeat(99);
-    fabric.once_run(Reply::run(&[&long]));
-    let mut client = Stdio::start(runs.program(&fabric).after("ulimit -f 1"));
-    client.speak(Era::NEWEST_LEGACY);
-    let result = client.call(RUN, run(json!({})));
+    let long = "longer than a few blocks of 512 bytes ".repeat(99);
+    fabric.once_run(Reply::sse().content(&long).gate().complete());
+    fabric.once_run(Reply::run(&["short"]));
+    let program = runs.program(&fabric).after("ulimit -f 3");
+    let server = transports::serve(Wire::Streamable, program);
+    let mut client = Streamable::to(&server, Era::NEWEST_LEGACY, None);
+    let result = client.call(RUN, run(json!({"wait_seconds": 0})));
+    server.process.wait_stderr("kept in memory only");
+    // A short one can still be written.
+    let short = client.call(RUN, run(json!({})));
+    expect_run(&mut client, &id(&short), "completed", "short");
+    let failing = server.metric("fabric_mcp_state_dir_failing");
+    assert_eq!(failing, Some(1.0));
+    fabric.release_all();
     expect_run(&mut client, &id(&result), "completed", &long);
 }
 
