@@ -127,6 +127,14 @@ impl<'m> Meta<'m> {
     }
 }
 
+/// How to make a request without a handshake, for error messages.
+pub(crate) fn without_handshake() -> String {
+    format!(
+        "put io.modelcontextprotocol/protocolVersion ({}) and clientCapabilities into params._meta of each request.",
+        Revision::NEWEST.name()
+    )
+}
+
 /// The error for an unsupported version in a modern envelope; for a legacy revision it lists what the envelope accepts.
 fn unsupported(version: &str, legacy: bool) -> Refusal {
     let fits = |revision: &Revision| !legacy || !revision.is_legacy();

@@ -19,7 +19,7 @@ mod writer;
 pub(crate) use answer::{Answer, Refusal, ResultWriter, error_object, server_info, stored};
 pub(crate) use inbound::Inbound;
 pub(crate) use jsonrpc::Id;
-pub(crate) use meta::{Meta, RequestContext, RequestHeaders, TASKS, mirrors};
+pub(crate) use meta::{Meta, RequestContext, RequestHeaders, TASKS, mirrors, without_handshake};
 pub(crate) use node::{Node, Params, VALUE};
 pub(crate) use revision::{Feature, HEADER_PREFIX, Revision, SESSION_HEADER, VERSION_HEADER};
 pub(crate) use session::{Level, Session};

@@ -36,7 +36,7 @@ use crate::protocol::jsonrpc::{self, Invalid, Message};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::{
     Answer, Id, Inbound, Meta, Node, Params, Refusal, RequestContext, RequestHeaders, ResultWriter,
-    Revision, Session,
+    Revision, Session, without_handshake,
 };
 use crate::sync::lock;
 use crate::text::shown;
@@ -241,8 +241,12 @@ impl Receiver<'_, '_> {
         let begins = matches!(&*request.method, "initialize" | "ping");
         let revision = self.session.revision();
         let revision = revision.or(begins.then_some(Revision::NEWEST_LEGACY));
-        let detail = "No version is agreed on yet: send initialize first.";
-        let revision = revision.ok_or_else(|| Refusal::params(detail))?;
+        let revision = revision.ok_or_else(|| {
+            let without = without_handshake();
+            Refusal::params(format!(
+                "No version is agreed on yet: send initialize first, or {without}"
+            ))
+        })?;
         Ok(RequestContext {
             revision,
             level: *lock(&self.session.level),

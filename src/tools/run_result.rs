@@ -11,6 +11,7 @@ use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, Usage};
 use crate::protocol::{ResultWriter, Revision};
 use crate::runs::{Record, Run, RunError, RunReport, RunState, RunWriter};
+use crate::text::counted;
 use crate::time::timestamp;
 
 use super::outcome::too_large;
@@ -214,7 +215,11 @@ pub(crate) fn task(record: &Record, revision: Revision, keep: Duration) -> Value
         RunState::Failed | RunState::Interrupted if modern => "completed",
         RunState::Failed | RunState::Interrupted => "failed",
     };
-    let message = format!("{}: {}", record.patterns.join(", "), record.state.name());
+    let so_far = if status == "working" { " so far" } else { "" };
+    let mut message = format!("{}: {}", record.patterns.join(", "), record.state.name());
+    if let Some(chars) = record.chars {
+        message += &format!(", {}{so_far}", counted(chars, "character"));
+    }
     let (ttl, poll) = match modern {
         true => ("ttlMs", "pollIntervalMs"),
         false => ("ttl", "pollInterval"),

@@ -67,14 +67,15 @@ fn a_modern_caller_that_supports_tasks_gets_one() {
         let mut client = transports::open(wire, Era::MODERN, program, None);
         let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
         assert_eq!(created["resultType"], "task", "{wire:?} {created}");
-        let id = task(&created, "summarize: working", "Ms");
+        let working = "summarize: working, 5 characters so far";
+        let id = task(&created, working, "Ms");
         let about = knowing(json!({"taskId": id}));
         let got = client.ask("tasks/get", about.clone())["result"].take();
         assert_eq!(got["resultType"], "complete", "{got}");
-        task(&got, "summarize: working", "Ms");
+        task(&got, working, "Ms");
         fabric.release();
         let done = ended(client.as_mut(), &about);
-        task(&done, "summarize: completed", "Ms");
+        task(&done, "summarize: completed, 9 characters", "Ms");
         let result = json!({"resultType": "complete", "isError": false, "structuredContent": {"run_id": id}});
         includes(&done["result"], result);
         let text = json!([{"type": "text", "text": "part rest"}]);
@@ -130,7 +131,7 @@ fn a_subscriber_is_notified_of_the_end_of_its_tasks() {
     fabric.release();
     let note = client.next_note();
     assert_eq!(note["method"], "notifications/tasks", "{note}");
-    task(&note["params"], "summarize: completed", "Ms");
+    task(&note["params"], "summarize: completed, 9 characters", "Ms");
     assert_eq!(note["params"]["result"]["content"][0]["text"], "part rest");
     let subscription = &note["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"];
     assert!(subscription.is_i64(), "{note}");
@@ -184,7 +185,8 @@ fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
     let mut params = run(json!({"task": {"ttl": 9_999_999}, "_meta": {"progressToken": "t"}}));
     params["arguments"]["stream"] = json!(true);
     let created = client.result("tools/call", params);
-    let about = json!({"taskId": task(&created["task"], "summarize: working", "")});
+    let begun = "summarize: working, 0 characters so far";
+    let about = json!({"taskId": task(&created["task"], begun, "")});
     assert_eq!(created.as_object().unwrap().len(), 1, "{created}");
     // Progress continues, and names its task.
     let related = json!({"io.modelcontextprotocol/related-task": about});
@@ -193,7 +195,7 @@ fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
     assert_eq!(note["params"]["_meta"], related, "{note}");
     let wait = client.begin("tasks/result", about.clone());
     let got = client.result("tasks/get", about.clone());
-    task(&got, "summarize: working", "");
+    task(&got, "summarize: working, 5 characters so far", "");
     let listed = client.result("tasks/list", json!({}));
     assert_eq!(listed["tasks"], json!([got]));
     fabric.release();
@@ -206,7 +208,7 @@ fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
         (note["method"] == "notifications/tasks/status").then_some(note)
     });
     let ended = &note.unwrap()["params"];
-    task(ended, "summarize: completed", "");
+    task(ended, "summarize: completed, 9 characters", "");
     for (method, params) in [
         // It is over.
         ("tasks/cancel", about),

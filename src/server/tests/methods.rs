@@ -3,6 +3,10 @@
 use super::*;
 use crate::sync::lock;
 
+const USE_INITIALIZE: &str = "No version is agreed on yet: send initialize first, or put \
+    io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta \
+    of each request.";
+
 fn not_found(method: &str) -> String {
     error(
         ID,
@@ -58,11 +62,10 @@ fn before_any_handshake_only_ping_is_served() {
     let pipe = TestClient::new();
     let found = pipe.say(&request("ping"));
     assert_eq!(found, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-    let use_initialize = "No version is agreed on yet: send initialize first.";
     let all = "tools/list tools/call prompts/list logging/setLevel subscriptions/listen no/such";
     for method in all.split(' ') {
         let found = pipe.say(&request(method));
-        assert_eq!(found, error(ID, -32602, use_initialize), "{method}");
+        assert_eq!(found, error(ID, -32602, USE_INITIALIZE), "{method}");
     }
     assert_eq!(pipe.session.revision(), None);
 }

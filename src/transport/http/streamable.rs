@@ -20,7 +20,9 @@ use crate::config::ABORT_GRACE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Head, Method, Responder};
 use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
-use crate::protocol::{Id, Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER};
+use crate::protocol::{
+    Id, Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER, without_handshake,
+};
 use crate::server::{Action, Call, SubscribeRequest, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
@@ -149,9 +151,12 @@ impl Streamable {
             if let Some(revision) = revision.filter(|revision| revision.is_legacy()) {
                 return Ok(LiveSession::new(&caller.identity, revision));
             }
-            let reason = "This request belongs to no session: send initialize first, and repeat the \
-                          Mcp-Session-Id of its answer.";
-            return Err(bad_message(400, INVALID_PARAMS, reason, message_id));
+            let without = without_handshake();
+            let reason = format!(
+                "This request belongs to no session: send initialize first and repeat the \
+                 Mcp-Session-Id of its answer, or {without}"
+            );
+            return Err(bad_message(400, INVALID_PARAMS, &reason, message_id));
         };
         if version.is_some() && revision.is_none() {
             let known = Revision::ALL.map(Revision::name).join(", ");
