@@ -26,7 +26,7 @@
 //!              ▼   idle_timeout, eviction, drain
 //!   ┌────▶   idle ──────────────────────────────────▶ closed
 //!   │          │ first byte
-//!   │          ▼   bad head: 400 408 431 505; eviction
+//!   │          ▼   bad head: 400 408 414 417 431 501 505; eviction
 //!   │        head ──────────────────────────────────▶ answered, read on for a moment, closed
 //!   │          │ Exchange
 //!   │          ▼   panic, no answer: 500; eviction, unless the request is admitted

@@ -15,6 +15,9 @@ use super::socket::{Connection, FIRST_BUFFER};
 use crate::config::{MAX_HEAD, MAX_HEADERS};
 use crate::url::split;
 
+/// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
+const MAX_EMPTY_LINES: usize = 2;
+
 /// Stands for a byte beyond ASCII; none is sent itself.
 const OPAQUE: u8 = b'\x7f';
 
@@ -203,27 +206,38 @@ impl Head {
             options.any(|option| option.trim().eq_ignore_ascii_case(wanted))
         };
         self.keep_alive = !wants("close") && (modern || wants("keep-alive"));
-        // Other expectations are ignored (RFC 9110, 10.1.1).
-        let waits = |value: &str| value.eq_ignore_ascii_case("100-continue");
-        self.expects_continue = modern && self.headers_named("expect").any(waits);
+        let is_other = |value: &str| !value.eq_ignore_ascii_case("100-continue");
+        if self.headers_named("expect").any(is_other) {
+            let text = "The only expectation this server knows is `100-continue`.";
+            return Err(Rejection(417, text));
+        }
+        self.expects_continue = modern && self.header("expect").is_some();
         let two = |name| {
             let mut values = self.headers_named(name);
             (values.next(), values.next())
         };
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        let is_chunked = |coding: &str| modern && coding.eq_ignore_ascii_case("chunked");
         Ok(match (two("content-length"), two("transfer-encoding")) {
             ((None, _), (None, _)) => Framing::None,
-            ((None, _), (Some(coding), None)) if is_chunked(coding) => Framing::Chunked,
+            ((Some(_), _), (Some(_), _)) => {
+                return bad("Content-Length and Transfer-Encoding exclude each other.");
+            }
+            (_, (Some(coding), None)) if coding.eq_ignore_ascii_case("chunked") => {
+                if !modern {
+                    return bad("A request of HTTP/1.0 must have no Transfer-Encoding.");
+                }
+                Framing::Chunked
+            }
+            (_, (Some(_), _)) => {
+                let text = "The only transfer coding this server reads is `chunked`.";
+                return Err(Rejection(501, text));
+            }
+            ((Some("0"), None), _) => Framing::None,
             // An overflow exceeds every limit.
-            ((Some(length), None), (None, _)) if is_number(length) => {
+            ((Some(length), None), _) if is_number(length) => {
                 Framing::Length(length.parse().unwrap_or(u64::MAX))
             }
-            _ => {
-                return bad(
-                    "Send either Content-Length, once and in digits, or (HTTP/1.1) Transfer-Encoding: chunked.",
-                );
-            }
+            _ => return bad("A request must have at most one Content-Length, made of digits."),
         })
     }
 }
@@ -254,11 +268,14 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
         return Ok(false);
     }
     connection.deadline = Instant::now() + connection.limits().head_timeout;
-    let mut scanned = 0;
+    let (mut scanned, mut empty_lines) = (0, 0);
     loop {
-        // Some clients send an empty line after a body (RFC 9112, 2.2).
-        while scanned == 0 && connection.unread().starts_with(b"\r\n") {
+        while scanned == 0
+            && empty_lines < MAX_EMPTY_LINES
+            && connection.unread().starts_with(b"\r\n")
+        {
             connection.consume(2);
+            empty_lines += 1;
         }
         if let Some(framing) = head.read_lines(connection.unread(), &mut scanned)? {
             connection.consume(scanned);
@@ -266,7 +283,10 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
             return Ok(true);
         }
         if connection.unread().len() == MAX_HEAD {
-            return Err(Rejection(431, "The head of the request is too large."));
+            return Err(match scanned {
+                0 => Rejection(414, "The request line is too long."),
+                _ => Rejection(431, "The head of the request is too large."),
+            });
         }
         match connection.fill() {
             Ok(1..) => {}

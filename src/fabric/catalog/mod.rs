@@ -15,6 +15,7 @@ use super::cached::Cached;
 use super::observer::SLICE;
 use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy, no_room};
 use crate::config::MAX_FABRIC_BODY;
+use crate::logging;
 use crate::search::{Index, purpose};
 
 /// Most bytes of pattern texts that are kept together. Of patterns beyond that, only the name is kept.
@@ -267,14 +268,19 @@ fn collect(
         ..Entry::default()
     };
     let mut entries: Vec<Entry> = names.iter().map(unread).collect();
-    let (mut general, mut room) = (0, MOST_TEXT);
+    let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
     loop {
         let next = received.recv_timeout(SLICE);
         wait.still_waiting()?;
         match next {
             Ok((at, Ok(mut entry))) => {
-                entry.text.take_if(|text| text.len() > room);
-                room -= entry.text.as_deref().map_or(0, str::len);
+                let length = entry.text.as_deref().map_or(0, str::len);
+                if length <= room {
+                    room -= length;
+                } else {
+                    entry.text = None;
+                    left_out += 1;
+                }
                 entries[at] = entry;
             }
             Ok((_, Err(error))) => {
@@ -282,16 +288,17 @@ fn collect(
                 if general >= CATALOG_REQUESTS.min(names.len()) {
                     return Err(error);
                 }
+                let message = format!("a pattern could not be read for the catalogue: {error}");
+                logging::debug(module_path!(), message);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }
     }
-    let unread = entries.iter().filter(|entry| entry.text.is_none()).count();
-    if unread > 0 {
-        let most = MOST_TEXT >> 20;
-        log::info!(
-            "known by name only, as unreadable or beyond {most} MiB of text: {unread} patterns"
+    if left_out > 0 {
+        log::warn!(
+            "the patterns' texts have more than {} MiB together: {left_out} are known by name only",
+            MOST_TEXT >> 20
         );
     }
     Ok(entries)
