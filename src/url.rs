@@ -104,8 +104,10 @@ impl Authority {
             .and_then(|host| host.strip_suffix(']'));
         let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         let host = match bracketed {
-            Some(address) => Host::Ip(address.parse::<Ipv6Addr>().map_err(|_| HOST)?.into()),
-            None if host.is_empty() || !host.bytes().all(is_good) => return Err(HOST.into()),
+            Some(address) => Host::Ip(address.parse::<Ipv6Addr>().map_err(|_| BRACKETS)?.into()),
+            None if host.is_empty() => return Err(NO_HOST.into()),
+            None if host.contains([':', '[', ']']) => return Err(BRACKETS.into()),
+            None if !host.bytes().all(is_good) => return Err(NO_NAME.into()),
             None => host
                 .parse()
                 .map_or_else(|_| Host::Name(host.to_ascii_lowercase()), Host::Ip),
@@ -118,12 +120,14 @@ impl Authority {
     }
 }
 
-const HOST: &str = "the URL's host cannot be read; write a name in letters, digits, - . and _ (others in punycode), \
-    or an address, as in http://127.0.0.1:8080 or http://[::1]:8080";
+const BRACKETS: &str = "the URL's host cannot be read; an IPv6 address, and no other host, goes in brackets, as in http://[::1]:8080";
 const PORT: &str = "the URL's port must be a number from 1 to 65535";
+const NO_NAME: &str =
+    "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
 const NO_SCHEME: &str = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
 const USER: &str = "the URL holds a user name or password, which would end up in logs; take the part \
     before the @ out: a key or token has a variable of its own (FABRIC_API_KEY, FABRIC_MCP_AUTH_TOKEN)";
+const NO_HOST: &str = "the URL has no host; write one as in http://127.0.0.1:8080";
 
 impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -183,7 +187,18 @@ fn parts(text: &str) -> Result<(&'static str, Authority, &str), String> {
 /// and without trailing slashes. The error is one line without the name of the flag or variable, and repeats no part of
 /// the URL that may be a password: anything before an `@`, or a query.
 pub(crate) fn base_url(text: &str) -> Result<String, String> {
-    let (scheme, authority, path) = parts(text.trim_ascii())?;
+    let text = text.trim_ascii();
+    // The guess is shown only if no part of it can be a password.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
+    // Fabric writes `:8080` for a port of this machine.
+    let host = ["", "127.0.0.1"][usize::from(text.starts_with(':'))];
+    let guess = format!("{host}{}", text.trim_start_matches('/'));
+    let is_guess = !guess.contains("//") && guess.chars().all(plain);
+    if is_guess && parts(&format!("http://{guess}")).is_ok() {
+        let why = "the URL has no scheme; did you mean";
+        return Err(format!("{why} http://{guess} or https://{guess}?"));
+    }
+    let (scheme, authority, path) = parts(text)?;
     let path = path.trim_end_matches('/');
     Ok(format!("{scheme}://{authority}{path}"))
 }
@@ -272,19 +287,21 @@ mod tests {
 
     #[test]
     fn invalid_authorities_say_why() {
+        let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
+        let name = "the URL's host may only hold letters";
         for (given, why) in [
-            ("", HOST),
-            (":80", HOST),
-            ("a b", HOST),
-            ("fäbric", HOST),
-            ("joe@fabric", HOST),
-            ("[::1", HOST),
-            ("[fabric]", HOST),
-            ("[127.0.0.1]", HOST),
-            ("[::1]80", HOST),
-            ("[::1]x:80", HOST),
-            ("::1", HOST),
-            ("a:80:80", HOST),
+            ("", no_host),
+            (":80", no_host),
+            ("a b", name),
+            ("fäbric", name),
+            ("joe@fabric", name),
+            ("[::1", BRACKETS),
+            ("[fabric]", BRACKETS),
+            ("[127.0.0.1]", BRACKETS),
+            ("[::1]80", BRACKETS),
+            ("[::1]x:80", BRACKETS),
+            ("::1", BRACKETS),
+            ("a:80:80", BRACKETS),
             ("a:", PORT),
             ("[::1]:", PORT),
             ("a:0", PORT),
@@ -292,7 +309,7 @@ mod tests {
             ("a:65536", PORT),
         ] {
             let error = Authority::parse(given).expect_err(given);
-            assert_eq!(error, why, "{given}");
+            assert!(error.starts_with(why), "{given}: {error}");
         }
     }
 
@@ -333,32 +350,40 @@ mod tests {
 
     #[test]
     fn bad_urls_are_refused_with_the_way_out() {
+        let no_scheme = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
+        let port = "the URL's port must be a number from 1 to 65535";
+        let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
         let ends = "the URL must end with the path, without ? or #";
+        let meant = |url: &str| {
+            format!("the URL has no scheme; did you mean http://{url} or https://{url}?")
+        };
         let encode =
             |what: char| format!("the URL's path must not hold {what:?}; write it percent-encoded");
         // Hosts and ports are judged as above.
         for (given, reason) in [
-            ("", NO_SCHEME),
-            ("localhost:8080", NO_SCHEME),
-            ("//fabric/api", NO_SCHEME),
-            ("http//fabric:8080", NO_SCHEME),
-            ("joe:pass@fabric", NO_SCHEME),
-            ("fabric?key=pass", NO_SCHEME),
-            ("ftp://fabric", NO_SCHEME),
-            ("http:/fabric", NO_SCHEME),
-            ("http:\\\\fabric", NO_SCHEME),
+            ("", no_scheme),
+            ("localhost:8080", &meant("localhost:8080")),
+            ("//fabric/api", &meant("fabric/api")),
+            (":8080", &meant("127.0.0.1:8080")),
+            ("http//fabric:8080", no_scheme),
+            ("[::1]:8080", &meant("[::1]:8080")),
+            ("joe:pass@fabric", no_scheme),
+            ("fabric?key=pass", no_scheme),
+            ("ftp://fabric", no_scheme),
+            ("http:/fabric", no_scheme),
+            ("http:\\\\fabric", no_scheme),
             ("http://joe:pass@fabric:8080", USER),
             ("https://pass@fabric", USER),
-            ("http://joe:pa/ss@fabric", PORT),
-            ("http://joe:pass/@fabric", PORT),
+            ("http://joe:pa/ss@fabric", port),
+            ("http://joe:pass/@fabric", port),
             ("http://fabric/?key=pass", ends),
             ("http://fabric?key=pass", ends),
             ("http://fabric#pass", ends),
-            ("http:///patterns", HOST),
-            ("http://fabric:65536", PORT),
-            ("http://fäbric", HOST),
-            ("http://fabric\r\nX: y", HOST),
-            ("http://::1:8080", HOST),
+            ("http:///patterns", NO_HOST),
+            ("http://fabric:65536", port),
+            ("http://fäbric", host),
+            ("http://fabric\r\nX: y", host),
+            ("http://::1:8080", BRACKETS),
             ("http://fabric/a b", &encode(' ')),
             ("http://fabric/a\nb", &encode('\n')),
             ("http://fabric/{x}", &encode('{')),
@@ -405,10 +430,10 @@ mod tests {
             ("https://as.example/?key=pass", end),
             ("https://as.example#pass", end),
             ("https://as.example/a b", blank),
-            ("https://äs.example", HOST),
-            ("https:///path", HOST),
+            ("https://äs.example", NO_NAME),
+            ("https:///path", NO_HOST),
             ("https://as.example:65536", PORT),
-            ("https://[::1", HOST),
+            ("https://[::1", BRACKETS),
         ] {
             let error = WebUrl::parse(text).expect_err(text);
             assert_eq!(error, why, "{text}");

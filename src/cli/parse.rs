@@ -85,10 +85,10 @@ impl<'a> FlagsAndEnv<'a> {
         if let Some(first) = asked.next()
             && let Some((other, _)) = asked.find(|other| *other != first)
         {
-            return Err(format!(
-                "--{} and --{other} are two commands; run one after the other",
-                first.0
-            ));
+            return Err(match first.0 {
+                one if one == other => format!("--{one} is given twice; run one after the other"),
+                one => format!("--{one} and --{other} are two commands; run one after the other"),
+            });
         }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let is_call = self.has("call");
@@ -290,7 +290,7 @@ fn unknown_short(letter: char, rest: Option<OsString>) -> String {
 /// Refuses a word that does not belong to a flag.
 pub(crate) fn unexpected_word(word: &str) -> String {
     let general = match clients::named(word) {
-        Some(_) => "give each client a command of its own, such as --install CLIENT",
+        Some(_) => "after --install or --uninstall, give one client",
         None => {
             "fabric-mcp takes flags only: --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others"
         }

@@ -94,9 +94,11 @@ pub(crate) fn run(
     let screen = Arc::new(Screen {
         // From a run elsewhere, text may come all the same.
         text_wanted: !config.json && arguments.get("stream") != Some(&Value::from(false)),
+        idle_timeout: config.fabric.idle_timeout,
         ..Screen::default()
     });
-    // From here on, the first Ctrl-C cancels the call, and the second ends the process.
+    // From here on, the first Ctrl-C cancels the call, or ends the process if the call has not begun, and the second one
+    // ends the process.
     let mut signals = signals::install(false);
     let other = screen.clone();
     spawn("signals", "the first Ctrl-C does nothing", move || {
@@ -204,10 +206,11 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
                 *place = value.into();
             }
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
-                return Err(no_object(word, &error));
+                return Err(no_object(word, &format!("is not JSON: {error}")));
             }
             _ if tool == SEARCH && !word.starts_with(['[', '=']) => query.push(word.as_str()),
-            _ => return Err(no_argument(tool, word, &arguments)),
+            (Err(_), _) => return Err(no_argument(tool, word, &arguments)),
+            (Ok(_), _) => return Err(no_object(word, "is not a JSON object")),
         }
     }
     let query = query.join(" ");
@@ -218,9 +221,9 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
 }
 
 /// Some shells pass single quotes on, others take double quotes away.
-fn no_object(word: &str, error: &serde_json::Error) -> ExitReason {
+fn no_object(word: &str, what: &str) -> ExitReason {
     ExitReason::usage(format!(
-        "--call: the arguments came as {}, which is not JSON: {error}; give an object: sh takes it in single \
+        "--call: the arguments came as {}, which {what}; give an object: sh takes it in single \
          quotes, as in '{{\"pattern_name\":\"summarize\"}}', cmd.exe and PowerShell 5 as \
          \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"; or give KEY=VALUE, as in \
          pattern_name=summarize",
@@ -234,26 +237,29 @@ fn no_argument(tool: &str, word: &str, given: &Map<String, Value>) -> ExitReason
     let value = shell(&short, OS);
     let tools = tools::TOOLS.iter().filter(|one| one.name == tool);
     let names = Vec::from_iter(tools.flat_map(|one| one.argument_names(&Policy::default())));
+    // bash makes such words of the members of JSON without quotes.
+    let is_of = |name: &&str| word.starts_with(&format!("{name}:"));
+    if names.iter().any(is_of) {
+        return no_object(word, "is not JSON");
+    }
     let hint = match names.first() {
         _ if tool == RUN && Path::new(word).is_file() => {
             let file = shell(word, OS);
             format!("is a file: pipe it in, < {file}, or give {INPUT}=@{file}")
         }
         Some(first) => {
-            let is_input = word.starts_with('@') || given.contains_key(*first);
-            // bash makes words like KEY:VALUE of the members of JSON without quotes.
-            let is_key = names.contains(&word.split(':').next().unwrap_or_default());
-            let is_apart = word.starts_with('=') || given.values().any(|value| value == "");
-            let meant = match word {
-                _ if is_key || is_apart => "KEY=VALUE, with a = and no spaces around it".to_owned(),
-                "today" | "yesterday" if tool == "fabric_get_run" => "since=1d".to_owned(),
-                _ if tool == RUN && is_input => {
-                    format!("{INPUT}={value}, or {INPUT}=@FILE for a file")
+            let meant = match &*word.to_ascii_lowercase() {
+                "today" | "yesterday" if tool == "fabric_get_run" => "since=1d",
+                "=" => "KEY=VALUE, without spaces around the =",
+                _ if names.contains(&word) => &format!("{word}=…, without spaces around the ="),
+                _ if tool == RUN && word.starts_with('@') => &format!("{INPUT}={value}"),
+                _ if tool == RUN && given.contains_key(*first) => {
+                    &format!("{INPUT}={value}, or {INPUT}=@{value} for a file")
                 }
-                _ => format!("{first}={value}"),
+                _ => &format!("{first}={value}"),
             };
             format!(
-                "is neither a JSON object nor KEY=VALUE: did you mean {meant}? --list-tools shows each KEY"
+                "is neither JSON nor KEY=VALUE: did you mean {meant}? --list-tools shows each KEY"
             )
         }
         None => format!("must be left out: {tool} takes no arguments"),
@@ -509,6 +515,8 @@ fn call_there(
 struct Screen {
     /// Whether text is printed as it comes.
     text_wanted: bool,
+    /// After this much silence, the run is given up.
+    idle_timeout: Duration,
     /// The exit code, once the call must stop; 0 before that.
     stopped: AtomicU8,
     /// Whether the call has been made.
@@ -535,11 +543,12 @@ struct CallState {
 
 impl CallState {
     /// What to say about a run that is silent: every 10 s.
-    fn silence(&mut self, silence: Duration) -> Option<String> {
+    fn silence(&mut self, silence: Duration, idle_timeout: Duration) -> Option<String> {
         let steps = silence.as_secs() / 10;
         let is_new = std::mem::replace(&mut self.silent_steps, steps) != steps;
-        let told = || format!("Nothing has arrived for {} s.", silence.as_secs());
-        (is_new && steps > 0).then(told)
+        let short = || format!("Nothing has arrived for {} s.", silence.as_secs());
+        let told = tools::silence(silence, idle_timeout).or_else(|| (steps > 0).then(short));
+        told.filter(|_| is_new)
     }
 }
 
@@ -675,7 +684,7 @@ impl Peer for Screen {
     }
 
     fn idle(&self, silence: Duration) {
-        if let Some(text) = lock(&self.state).silence(silence) {
+        if let Some(text) = lock(&self.state).silence(silence, self.idle_timeout) {
             say(&text);
         }
     }
@@ -697,10 +706,12 @@ mod tests {
         let start = "--call: there is no tool \"x\"; fabric_run_pattern pattern_name=NAME runs a pattern; the tools are fabric_";
         assert!(unknown.starts_with(start), "{unknown}");
         for case in [
+            "5 => is not a JSON object",
             "{ => is not JSON: EOF while parsing an object at line 1 column 1",
             "{\"a\":1,} => is not JSON: trailing comma at line 1 column 8",
             "{pattern_name:x} => is not JSON: key must be a string at line 1 column 2",
             "'{}' => is not JSON: expected value at line 1 column 1",
+            "pattern_name:ai => is not JSON",
         ] {
             let (arguments, what) = case.split_once(" => ").unwrap();
             let message = parsed(RUN, &[arguments.to_owned()]).unwrap_err().reason;
@@ -716,18 +727,15 @@ mod tests {
             r#"fabric_list_patterns true crime of 2024 => {"query":"true crime of 2024"}"#,
             r#"fabric_list_patterns limit=3 contract => {"limit":"3","query":"contract"}"#,
             r#"fabric_get_run since=2d => {"since":"2d"}"#,
+            r#"fabric_list_patterns limit = 3 => --call: "=" is neither JSON nor KEY=VALUE: did you mean KEY=VALUE, without spaces around the =? --list-tools shows each KEY"#,
             r#"fabric_run_pattern Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
             r#"fabric_run_pattern input_text=Cargo.toml => --call: "Cargo.toml" is a file: pipe it in, < Cargo.toml, or give input_text=@Cargo.toml"#,
-            r#"fabric_run_pattern ai => --call: "ai" is neither a JSON object nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows each KEY"#,
-            r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither a JSON object nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern pattern_name:ai => --call: "pattern_name:ai" is neither a JSON object nor KEY=VALUE: did you mean KEY=VALUE, with a = and no spaces around it? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern 5 => --call: "5" is neither a JSON object nor KEY=VALUE: did you mean pattern_name=5? --list-tools shows each KEY"#,
-            r#"fabric_list_patterns limit = 3 => --call: "=" is neither a JSON object nor KEY=VALUE: did you mean KEY=VALUE, with a = and no spaces around it? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither a JSON object nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither a JSON object nor KEY=VALUE: did you mean input_text=@notes.txt, or input_text=@FILE for a file? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern pattern_name= x => --call: "x" is neither a JSON object nor KEY=VALUE: did you mean KEY=VALUE, with a = and no spaces around it? --list-tools shows each KEY"#,
-            r#"fabric_get_run yesterday => --call: "yesterday" is neither a JSON object nor KEY=VALUE: did you mean since=1d? --list-tools shows each KEY"#,
-            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither a JSON object nor KEY=VALUE: did you mean KEY=VALUE, with a = and no spaces around it? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern ai => --call: "ai" is neither JSON nor KEY=VALUE: did you mean pattern_name=ai? --list-tools shows each KEY"#,
+            r#"fabric_get_transcript //v?a=b&c => --call: "//v?a=b&c" is neither JSON nor KEY=VALUE: did you mean url='//v?a=b&c'? --list-tools shows each KEY"#,
+            r#"fabric_get_run Yesterday => --call: "Yesterday" is neither JSON nor KEY=VALUE: did you mean since=1d? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern pattern_name=ai notes.txt => --call: "notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=notes.txt, or input_text=@notes.txt for a file? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern @notes.txt => --call: "@notes.txt" is neither JSON nor KEY=VALUE: did you mean input_text=@notes.txt? --list-tools shows each KEY"#,
+            r#"fabric_run_pattern input_text = x => --call: "input_text" is neither JSON nor KEY=VALUE: did you mean input_text=…, without spaces around the =? --list-tools shows each KEY"#,
             "fabric_run_pattern pattern_name=a pattern_name=b => --call: pattern_name is given twice; leave one out",
             r#"fabric_run_pattern variables=x variables.a=1 => --call: variables.a is given twice; leave one out"#,
             "fabric_list_patterns query=x y => --call: query is given twice; leave one out",
@@ -763,15 +771,17 @@ mod tests {
 
     #[test]
     fn a_silence_is_told_every_10_s() {
-        let mut state = CallState::default();
+        let (mut state, limit) = (CallState::default(), Duration::from_secs(300));
         let mut told = |seconds: u64| {
             let tenths = (0..10).map(|tenth| Duration::from_millis(seconds * 1000 + tenth * 100));
-            tenths.filter_map(|silence| state.silence(silence)).count()
+            tenths
+                .filter_map(|silence| state.silence(silence, limit))
+                .count()
         };
         let seconds: Vec<u64> = (0..61).filter(|&second| told(second) == 1).collect();
         assert_eq!(seconds, [10, 20, 30, 40, 50, 60]);
         assert_eq!([told(0), told(35)], [0, 1], "after some text");
-        let told = state.silence(Duration::from_secs(40));
+        let told = state.silence(Duration::from_secs(40), Duration::ZERO);
         assert_eq!(told.as_deref(), Some("Nothing has arrived for 40 s."));
     }
 

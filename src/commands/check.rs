@@ -4,6 +4,7 @@
 //! object whose keys never change their meaning. Not in scope: the words of problems (`error`). Nothing here starts a
 //! run that costs money.
 
+use std::env::consts::OS;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +12,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::access::Access;
-use crate::config::{self, Config, MODEL_VARIABLE, Policy};
+use crate::cli::flags::get;
+use crate::cli::start_flag;
+use crate::clients::shell;
+use crate::config::{self, BASE_URL, Config, MODEL_VARIABLE, Policy};
 use crate::fabric::names::is_same;
 use crate::fabric::{
     Cause, Chat, Client, Error, Event, Name, Names, Observer, Process, Unobserved, not_found,
@@ -20,15 +24,24 @@ use crate::protocol::Revision;
 use crate::server::Server;
 use crate::sync::spawn;
 use crate::text::{counted, for_terminal, wrapped};
+use crate::url::base_url;
 
 /// The pattern that is run with the demo, and its input.
 const DEMO_PATTERN: &str = "write_commit_message";
 const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back to the database.";
 
-/// The next step after success.
-const NEXT: &str = "Next: with the same flags, --install CLIENT adds this to your assistant or\n\
-                    editor (--generate client-config lists them), and --call fabric_run_pattern\n\
-                    pattern_name=NAME < FILE tries a run, which may cost money.\n";
+/// The next step after problems, after success, and after the demo. `FLAG` is the one that leads to this
+/// Fabric, if there is one, and `NAME` a pattern.
+const FIX_FIRST: &str = "Next: fix the first problem above, and run the check again.\n";
+const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
+                    \x20 fabric-mcp FLAG--call fabric_run_pattern pattern_name=NAME < FILE\n\
+                    Then fabric-mcp FLAG--install CLIENT adds it to your assistant or editor;\n\
+                    fabric-mcp --generate client-config lists the clients.\n";
+const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
+                                  patterns to your assistant or editor, whose own model then follows them.\n";
+const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
+                               editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
+                               own Fabric, and check it: fabric-mcp --check\n";
 
 /// Looks through the kept runs, and logs whether Fabric answers, in the background, so that no client waits for it.
 pub(crate) fn log_connection(server: &Arc<Server>) {
@@ -155,6 +168,9 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report<'_>) -
         None => report.fabric("api_key", NOT_NEEDED.0),
     }
     report.count("patterns", names.len(), !names.is_empty());
+    if names.contains("summarize") {
+        report.next = report.next.replace("NAME", "summarize");
+    }
     if names.is_empty() {
         report.found(Cause::NoPatterns, &[]);
     } else {
@@ -317,6 +333,8 @@ struct Report<'a> {
     json: Value,
     /// In the order found.
     problems: Vec<Error>,
+    /// What to do next if all is good.
+    next: String,
     /// Whether all could be written.
     written: io::Result<()>,
 }
@@ -324,10 +342,16 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     fn new(config: &Config, out: &'a mut dyn Write) -> Report<'a> {
         let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
-        let (what, kind) = match config.patterns_dirs.is_empty() {
-            _ if demo => ("Fabric at", " (the built-in demo)"),
-            true => ("Fabric at", ""),
-            false => ("the patterns in", " (without Fabric)"),
+        let start = config.start_fabric.as_deref().map(start_flag);
+        // Without the flag, another Fabric would be asked.
+        let usual = base_url(&std::env::var(BASE_URL).unwrap_or_default());
+        let usual = usual.unwrap_or_else(|_| get("fabric-url").default.to_owned());
+        let given = (*url != usual).then(|| format!("--fabric-url={url}"));
+        let flag = start.or(given).map(|flag| shell(&flag, OS) + " ");
+        let (what, kind, next) = match config.patterns_dirs.is_empty() {
+            _ if demo => ("Fabric at", " (the built-in demo)", NEXT_AFTER_DEMO),
+            true => ("Fabric at", "", NEXT),
+            false => ("the patterns in", " (without Fabric)", NEXT_AFTER_FOLDERS),
         };
         let mut report = Report {
             out,
@@ -350,6 +374,7 @@ impl<'a> Report<'a> {
                 "demo_run": null,
             }),
             problems: Vec::new(),
+            next: next.replace("FLAG", &flag.unwrap_or_default()),
             written: Ok(()),
         };
         let head = format!("fabric-mcp {version}: checking {what} {url}{kind}");
@@ -405,10 +430,13 @@ impl<'a> Report<'a> {
             _ => {
                 let why = format!("--default-model: Fabric lists no model {model}.");
                 self.found(Cause::Settings, &[("why", &why)]);
-                return self.line(false, "default model", model);
+                let text = format!("{model}, which Fabric does not list");
+                return self.line(false, "default model", &text);
             }
         };
         let text = format!("{name}; not tried, as only a run can test it");
+        self.next
+            .insert_str(0, "What is marked ?? was not tried.\n");
         self.marked("??", "default model", &text);
     }
 
@@ -448,11 +476,12 @@ impl<'a> Report<'a> {
             self.write(&format!("\n{text}\n    {remedy}\n"));
             problems.push(json!({"code": code, "severity": severity, "what": what, "fix": fix}));
         }
-        let (verdict, next) = match (good, problems.is_empty()) {
-            (false, _) => ("Not everything works: fix the first problem first.", ""),
-            (true, false) => ("Everything works, but read the warnings above.", NEXT),
-            (true, true) => ("Everything works.", NEXT),
+        let verdict = match (good, problems.is_empty()) {
+            (false, _) => "Not everything works.",
+            (true, false) => "Everything works, but read the warnings above.",
+            (true, true) => "Everything works.",
         };
+        let next = if good { &*self.next } else { FIX_FIRST };
         self.write(&format!("\n{verdict}\n{next}"));
         if self.is_json {
             self.json["ok"] = good.into();
@@ -524,7 +553,10 @@ mod tests {
                  \x20   --serve`.\n\
                  \n\
                  Everything works, but read the warnings above.\n\
-                 {NEXT}",
+                 Next: try a run, which this check leaves out because it may cost money:\n\
+                 \x20 fabric-mcp --fabric-url=http://f:1 --call fabric_run_pattern pattern_name=NAME < FILE\n\
+                 Then fabric-mcp --fabric-url=http://f:1 --install CLIENT adds it to your assistant or editor;\n\
+                 fabric-mcp --generate client-config lists the clients.\n",
                 env!("CARGO_PKG_VERSION")
             )
         );
@@ -533,14 +565,14 @@ mod tests {
     #[test]
     fn the_default_model_is_looked_up_but_not_tried() {
         let listed = ["GPT-x".to_owned()];
-        let own = "??  default model   Fabric's own; not tried, as only a run can test it\n\nEverything works.\nNext: ";
+        let own = "??  default model   Fabric's own; not tried, as only a run can test it\n\nEverything works.\nWhat is marked ??";
         let known = "??  default model   gpt-x; not tried, as only a run can test it\n";
         for (model, said) in [
             ("", own),
             ("gpt-x", known),
             (
                 "y",
-                "--  default model   y\n\nWarning: --default-model: Fabric lists no model y.",
+                "--  default model   y, which Fabric does not list\n\nWarning: --default-model: Fabric lists no model y.",
             ),
         ] {
             let text = written(false, |report| {
@@ -554,8 +586,11 @@ mod tests {
     fn the_end_is_the_next_step() {
         let good = written(false, |report| report.line(true, "patterns", "3"));
         assert!(good.contains("  ok  patterns        3\n"), "{good}");
-        let end = format!("\nEverything works.\n{NEXT}");
-        assert!(good.ends_with(&end), "{good}");
+        let part = "\nEverything works.\nNext: try a run";
+        assert!(good.contains(part), "{good}");
+        let demo = written(true, |_| {});
+        let last = "own Fabric, and check it: fabric-mcp --check\n";
+        assert!(demo.ends_with(last), "{demo}");
         let warned = written(true, |report| {
             report.found(Cause::Settings, &[("why", "W.")])
         });
@@ -566,7 +601,7 @@ mod tests {
             report.line(false, "patterns", "0");
             report.found(Cause::NoPatterns, &[]);
         });
-        let end = "\nNot everything works: fix the first problem first.\n";
+        let end = "\nNot everything works.\nNext: fix the first problem above, and run the check again.\n";
         let is_so = bad.contains("\nProblem: Fabric has no patterns") && bad.ends_with(end);
         assert!(is_so, "{bad}");
         assert!(bad.contains("  --  patterns        0\n"), "{bad}");

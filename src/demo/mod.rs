@@ -220,8 +220,8 @@ fn field<'a>(object: &'a Value, name: &str) -> &'a str {
     object[name].as_str().unwrap_or_default()
 }
 
-/// What a model, of any name, would be sent: strategy, context, pattern with input, and the language to answer in. Errors
-/// have Fabric's wording; a context or strategy that is not listed is refused before a run.
+/// What a model would be sent, whatever its name: strategy, context, pattern with input, and the language to answer in.
+/// Errors have Fabric's wording; a context or strategy that is not listed is refused before a run.
 fn prompt_text(prompt: &Value, language: &str) -> Result<String, String> {
     let (context, strategy) = (field(prompt, "contextName"), field(prompt, "strategyName"));
     let name = field(prompt, "patternName");

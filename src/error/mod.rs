@@ -326,7 +326,7 @@ const OF_OTHERS: [(&str, &str); 6] = [
     ("Fabric, and of any proxy in front of it", "fabric-mcp"),
     (
         "Restart `fabric --serve` if it hangs",
-        "Try again: a Fabric that hangs is replaced",
+        "Try again: a Fabric that answers nothing is replaced",
     ),
     ("`fabric --serve`", "fabric-mcp"),
 ];

@@ -30,9 +30,12 @@ impl Name {
             _ if value.starts_with(['.', '~']) => {
                 "must not start with `.` or `~`: Fabric would take it for a path.".into()
             }
-            None if value.ends_with(['.', ' ']) || is_device(value) => {
-                "must not end with a dot or a space or be a Windows device: use another name."
+            None if value.ends_with(['.', ' ']) => {
+                "must not end with a dot or a space: on some systems that is another spelling of the same folder."
                     .into()
+            }
+            None if is_device(value) => {
+                format!("must not be {value}: that is a device on Windows. Use another name.")
             }
             None => return Ok(Name(value.to_owned())),
             Some(c @ ('/' | '\\')) => {

@@ -40,8 +40,10 @@ const NAMES: [&str; 2] = ["fabric", "fabric-ai"];
 /// Homebrew, winget.
 const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
                        /home/linuxbrew/.linuxbrew/bin AppData/Local/Microsoft/WinGet/Links";
-/// How long `--version` may take, and the end.
+/// How long `--version` may take.
 const VERSION: Duration = Duration::from_secs(5);
+/// How long to wait for the end of a Fabric.
+const END: Duration = Duration::from_secs(5);
 /// How long a start may take, and each answer during the start or when Fabric may hang.
 const START: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(1);
@@ -115,7 +117,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         drop(lock(&self.helper).stdin.take());
         let begun = Instant::now();
-        while self.lives() && begun.elapsed() < VERSION {
+        while self.lives() && begun.elapsed() < END {
             thread::sleep(LOOK);
         }
     }
@@ -160,7 +162,7 @@ impl Process {
             && !one.refuses("wrong")
             && self.up.invalidate(|up| ptr::eq(up, &*one))
         {
-            self.tell("Fabric has stopped answering and is replaced.");
+            self.tell("Fabric has stopped answering and is ended; the next call starts another.");
         }
     }
 

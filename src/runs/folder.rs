@@ -67,7 +67,7 @@ pub(crate) struct Folder {
     pub(super) is_held: Mutex<bool>,
     /// A record or a line has been written since the last write that failed.
     pub(super) has_written: AtomicBool,
-    /// A write has failed, and not all that could not be written has been since.
+    /// A write has failed, and since then not all has been written, or there is room for short records only.
     failing: AtomicBool,
     /// When the log last said that all had been written.
     recovered: Mutex<Option<Instant>>,

@@ -96,7 +96,7 @@ fn may_be_task(tool: &Tool, policy: &Policy) -> bool {
 /// Reads `tools/call`: finds the tool and checks the arguments.
 ///
 /// # Errors
-/// -32602 for an unknown tool, and for wrong arguments in revisions that require it.
+/// -32602 for wrong arguments in revisions that require it. An unknown tool is answered here, with the same code.
 pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
     let params = Params::new(request.params, usage);

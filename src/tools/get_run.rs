@@ -34,7 +34,8 @@ const MAX_WAIT: usize = 50;
 const LATEST: usize = 50;
 const OLDER: &str = "Only the latest 50 runs are listed: query finds older ones by their words.";
 /// What is said if a list is asked for as well as one run.
-const NOT_USED: &str = "`query` and `since` were not used: they find runs if run_id is left out.";
+const NOT_USED: &str =
+    "What finds runs, `query` and `since`, was not used: leave run_id out for that.";
 /// Characters of its output that a run is listed with, and that a query looks at.
 const EXCERPT: usize = 60;
 const SEARCHED: usize = 200;

@@ -49,7 +49,7 @@ pub(crate) use listed::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, ToolResult, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_pattern::file_kind;
-pub(crate) use run_result::{result, task, write_task};
+pub(crate) use run_result::{result, silence, task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[

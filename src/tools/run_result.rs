@@ -29,7 +29,7 @@ const POLL_INTERVAL_MS: u64 = 1_000;
 
 /// What a caller is told if nothing has arrived from a run for this long; `None` if that is usual. `limit` is how long
 /// a run may be silent.
-fn silence(silence: Duration, limit: Duration) -> Option<String> {
+pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
     (silence >= SILENCE && !limit.is_zero()).then(|| {
         format!(
             "Nothing has arrived for {} s. Fabric does not say when its model fails, so the run \

@@ -265,8 +265,8 @@ fn mistakes_in_arguments_exit_with_code_2() {
     let rows = "\
 fabric_run_patern|{}|did you mean fabric_run_pattern?
 list_models|{}|did you mean fabric_list_models?
-fabric_list_patterns|[]|is neither a JSON object nor KEY=VALUE
-fabric_run_pattern|\u{1b}|is neither a JSON object nor KEY=VALUE
+fabric_list_patterns|[]|is not a JSON object
+fabric_run_pattern|\u{1b}|is neither JSON nor KEY=VALUE
 fabric_run_pattern|{\"pattern_name\":\"summarize\",\"wait_seconds\":0}|leave wait_seconds out";
     for row in rows.lines() {
         let (args, told) = row.rsplit_once('|').unwrap();

@@ -170,6 +170,18 @@ fn an_empty_fabric_is_an_error_and_an_old_one_a_warning() {
 }
 
 #[test]
+fn only_a_pattern_that_is_there_is_proposed() {
+    let fabric = FakeFabric::start();
+    let finished = Program::with(&fabric).arg("--check").run(DEADLINE);
+    finished
+        .expect_code(0)
+        .expect_stdout("pattern_name=summarize <");
+    fabric.on(NAMES, Reply::json(json!(["ai"])));
+    let finished = Program::with(&fabric).arg("--check").run(DEADLINE);
+    finished.expect_code(0).expect_stdout("pattern_name=NAME <");
+}
+
+#[test]
 fn the_demos_run_is_counted() {
     let report = report(Program::new(["--demo"]), 0);
     let run = &report["demo_run"];

@@ -266,7 +266,9 @@ fn it_is_told_its_home_where_the_system_does_not() {
     );
     let flag = format!("--start-fabric={}", folder.path("bin/fabric").display());
     let homeless = Program::new([&*flag, "--check"]).env("PATH", "/usr/bin:/bin");
-    homeless.run(DEADLINE).expect_stdout("\nEverything works");
+    homeless
+        .run(DEADLINE)
+        .expect_stdout(&format!("fabric-mcp {flag} --call fabric_run_pattern"));
     let env = fs::read_to_string(folder.path("bin/env")).unwrap();
     assert!(env.lines().any(|line| line.starts_with("HOME=/")), "{env}");
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   token ─▶ a token by its form? ─▶ asked lately? ─▶ metadata (RFC 8414, OpenID) ─▶ introspection ─▶ claims ─▶ kept
-//!                                                        └ the issuer is down: 503, and it is tried again after 5 s
+//!                                                        └ the issuer is down: 503, and it is tried again ever later
 //! ```
 //! In scope: whether a token is valid, for whom and until when, what OAuth clients are told, and the exchanges with the
 //! issuer. Not in scope: obtaining tokens, and checking their signatures. The issuer is asked instead, because only the
@@ -37,7 +37,7 @@ use crate::config::{OAuthSettings, Secret, TOKEN_PREFIX, WORKER_STACK};
 use crate::encoding::base64;
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
-use crate::sync::{lock, spawn, try_lock};
+use crate::sync::{lock, spawn};
 use crate::text::decimal;
 use crate::time::{Clock, SystemClock};
 use crate::url::WebUrl;
@@ -60,8 +60,8 @@ const FAILURE_HOLDS: Duration = Duration::from_secs(1);
 const EXCHANGE: Duration = Duration::from_secs(10);
 /// How long a good answer counts while the issuer cannot be asked, so that a single check may fail.
 const UNCONFIRMED: Duration = Duration::from_secs(120);
-/// How long an issuer that is down is not asked again.
-const RETRY: Duration = Duration::from_secs(5);
+/// Waits between tries to reach the issuer: the first, and the longest they double to.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How often the same failure is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Largest body of an answer, in bytes. Metadata of OpenID providers has some 10 KB.
@@ -105,6 +105,8 @@ pub(crate) struct OAuth {
 #[derive(Default)]
 struct Discovery {
     endpoint: Option<WebUrl>,
+    /// The wait after the last try; none if that was good.
+    wait: Duration,
     /// The issuer is not asked again before this time.
     until: Duration,
 }
@@ -222,8 +224,8 @@ impl OAuth {
 
     // Tokens.
 
-    /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and longer if its metadata must
-    /// be found first. `peer`: where it comes from.
+    /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
+    /// must be found first. `peer`: where it comes from.
     pub(super) fn check(
         &self,
         (token, print): (&str, Fingerprint),
@@ -234,7 +236,7 @@ impl OAuth {
         if token.starts_with(TOKEN_PREFIX) {
             return Err(AccessError::BadToken(Flaw::UNKNOWN));
         }
-        let (begun, busy) = (Instant::now(), AccessError::Unavailable(FAILURE_HOLDS));
+        let (begun, busy) = (Instant::now(), AccessError::Unavailable(RETRY.0));
         let left = || (2 * self.limit).saturating_sub(begun.elapsed());
         let (found, owner) = lock(&self.answers).find(print, self.clock.steady());
         let known = match found {
@@ -405,29 +407,42 @@ impl OAuth {
         })
     }
 
-    /// Where to introspect. The error is how long to wait before the next try. One caller looks for it, and the others wait
-    /// for the lock.
+    /// Where to introspect. The error is how long to wait before the next try.
     fn endpoint(&self) -> Result<WebUrl, Duration> {
         let mut discovery = lock(&self.discovery);
         if let Some(endpoint) = &discovery.endpoint {
             return Ok(endpoint.clone());
         }
-        let left = discovery.until.saturating_sub(self.clock.steady());
-        if !left.is_zero() {
-            return Err(left);
+        let now = self.clock.steady();
+        if now < discovery.until {
+            return Err(discovery.until - now);
         }
-        match self.discover() {
+        // At first one caller finds the endpoint for all others, who wait for the lock. Nobody waits for an issuer that
+        // has failed.
+        let found = if discovery.wait.is_zero() {
+            self.discover()
+        } else {
+            discovery.until = now + self.limit;
+            drop(discovery);
+            let found = self.discover();
+            discovery = lock(&self.discovery);
+            found
+        };
+        match found {
             Ok((endpoint, _)) => {
-                if !std::mem::take(&mut discovery.until).is_zero() {
+                if !discovery.wait.is_zero() {
                     *lock(&self.logged) = None;
                     log::info!("the OAuth issuer {} answers again", self.settings.issuer);
                 }
-                Ok(discovery.endpoint.insert(endpoint).clone())
+                *discovery = Discovery::default();
+                discovery.endpoint = Some(endpoint.clone());
+                Ok(endpoint)
             }
             Err(why) => {
-                discovery.until = self.clock.steady() + RETRY;
+                discovery.wait = (2 * discovery.wait).clamp(RETRY.0, RETRY.1);
+                discovery.until = self.clock.steady() + discovery.wait;
                 self.warn(&format!("{why}; {UNAVAILABLE}"));
-                Err(RETRY)
+                Err(discovery.wait)
             }
         }
     }
@@ -503,11 +518,8 @@ impl OAuth {
         let form = format!("token={token}&token_type_hint=access_token");
         let answer = self.exchange(endpoint.as_str(), Some(form));
         // After these its metadata decides whether the issuer is down, or has moved the endpoint.
-        if matches!(answer, Err(_) | Ok((300..=399 | 404 | 405 | 410, _)))
-            // Otherwise somebody is looking for it already.
-            && let Some(mut discovery) = try_lock(&self.discovery)
-        {
-            discovery.endpoint = None;
+        if matches!(answer, Err(_) | Ok((300..=399 | 404 | 405 | 410, _))) {
+            lock(&self.discovery).endpoint = None;
         }
         match answer? {
             (200, body) => decode(&body)
@@ -562,9 +574,7 @@ impl LastAnswer {
             true => UNCONFIRMED,
             false => GRANT_HOLDS,
         };
-        let refusal = self
-            .refusal
-            .unwrap_or(AccessError::Unavailable(FAILURE_HOLDS));
+        let refusal = self.refusal.unwrap_or(AccessError::Unavailable(RETRY.0));
         self.good(now, age).cloned().ok_or(refusal)
     }
 

@@ -171,12 +171,12 @@ fn metadata_that_is_no_good_lets_nobody_in() {
             _ => FakeReply::Answer(404, String::new()),
         });
         let (oauth, hand) = oauth(&fake);
-        assert_eq!(refusal(&oauth, "t"), down(5), "{at}");
+        assert_eq!(refusal(&oauth, "t"), down(1), "{at}");
         assert!(!fake.lines().contains(&QUESTION.to_owned()), "{at}");
         fake.script(fake.with_metadata(active));
         let found = (refusal(&oauth, "t"), fake.lines().len());
-        assert_eq!(found, (down(5), 0), "not tried again at once");
-        hand.pass(5000);
+        assert_eq!(found, (down(1), 0), "not tried again at once");
+        hand.pass(1000);
         assert_eq!(refusal(&oauth, "t"), None, "{at}");
     }
 }
@@ -193,7 +193,7 @@ fn redirects_are_not_followed() {
             QUESTION => active(seen),
             _ => FakeReply::Answer(404, String::new()),
         });
-        assert_eq!(refusal(&oauth(&fake).0, "t"), down(5));
+        assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
         let lines = fake.lines().join("\n");
         assert!(!lines.contains(" /introspect"), "{status}: {lines}");
 
@@ -264,8 +264,8 @@ fn an_odd_answer_about_one_token_lets_it_not_in_and_locks_nobody_out() {
         let fake = Fake::new(active);
         let (oauth, hand) = oauth(&fake);
         fake.script(|_| FakeReply::Raw(Vec::new()));
-        assert_eq!(refusal(&oauth, "t"), down(5));
-        hand.pass(5000);
+        assert_eq!(refusal(&oauth, "t"), down(1));
+        hand.pass(1000);
         fake.script(fake.with_metadata(move |seen| {
             if seen.body.starts_with("token=odd&") {
                 reply()
@@ -299,7 +299,7 @@ fn an_issuer_that_is_silent_is_given_up() {
         let fake = Fake::bare();
         fake.script(move |_| FakeReply::Hang(silence.into()));
         let found = refusal(&oauth_within(&fake, Duration::from_millis(50)).0, "t");
-        assert_eq!(found, down(5), "{silence}");
+        assert_eq!(found, down(1), "{silence}");
     }
 }
 
@@ -510,26 +510,49 @@ fn what_was_said_last_counts_through_a_short_outage_and_no_long_one() {
 }
 
 #[test]
-fn an_issuer_that_is_down_is_asked_every_5_s() {
+fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
     let fake = Fake::new(active);
     let (oauth, hand) = oauth(&fake);
     assert_eq!(refusal(&oauth, "known"), None);
     fake.script(|_| FakeReply::Raw(Vec::new()));
     assert_eq!(refusal(&oauth, "first"), down(1));
     assert_eq!(fake.lines()[2..], [QUESTION]);
-    for _ in 0..3 {
-        assert_eq!(refusal(&oauth, "t"), down(5));
+    for wait in [1, 2, 4, 8, 16, 30, 30] {
+        assert_eq!(refusal(&oauth, "t"), down(wait));
         assert_eq!(fake.lines(), [DISCOVERY]);
-        hand.pass(2000);
         let shown = (refusal(&oauth, "other"), fake.lines().len());
-        assert_eq!(shown, (down(3), 0));
-        let found = refusal(&oauth, "known");
-        assert_eq!(found, None, "what was said before is good for its time");
-        hand.pass(3000);
+        assert_eq!(shown, (down(wait), 0));
+        if wait == 1 {
+            let found = refusal(&oauth, "known");
+            assert_eq!(found, None, "what was said before is good for its time");
+        }
+        hand.pass(wait * 1000);
     }
     fake.script(fake.with_metadata(active));
     let shown = (refusal(&oauth, "t"), refusal(&oauth, "other"));
     assert_eq!(shown, (None, None));
+    // The pause begins at a second again.
+    fake.script(|_| FakeReply::Raw(Vec::new()));
+    let shown = (refusal(&oauth, "third"), refusal(&oauth, "fourth"));
+    assert_eq!(shown, (down(1), down(1)));
+}
+
+#[test]
+fn nobody_waits_for_an_issuer_that_has_failed() {
+    let fake = Fake::bare();
+    let (oauth, hand) = oauth_within(&fake, Duration::from_secs(10));
+    assert_eq!(refusal(&oauth, "a"), down(1));
+    hand.pass(1000);
+    // While this one asks, others are refused at once.
+    let (asks, goes_on) = hang(&fake);
+    thread::scope(|scope| {
+        let trial = scope.spawn(|| refusal(&oauth, "b"));
+        asks.recv().unwrap();
+        assert_eq!(refusal(&oauth, "c"), down(10));
+        drop(goes_on);
+        assert_eq!(trial.join().unwrap(), down(2));
+    });
+    assert_eq!(refusal(&oauth, "c"), down(2));
 }
 
 #[test]

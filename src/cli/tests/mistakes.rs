@@ -59,7 +59,8 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     what a million tokens cost, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
     give the folder's own path
---fabric-url localhost:8080 => --fabric-url: the URL must begin with http:// or https://, as in
+--fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080 or https://localhost:8080?
+--fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
     http://127.0.0.1:8080
 --start-fabric --fabric-url http://f => --start-fabric: it cannot be combined with --fabric-url;
     leave one of them out, or unset it if it is a variable
@@ -90,16 +91,16 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall are two commands; run one after the other
---install zed --install warp => --install and --install are two commands; run one after the other
---install zed warp => "warp" does not belong to a flag; give each client a command of its own, such as --install CLIENT
+--install zed --install warp => --install is given twice; run one after the other
+--install zed warp => "warp" does not belong to a flag; after --install or --uninstall, give one client
 --yes => --yes only works with --install or --uninstall; leave it out, or add that
 --generate skill x --all => --all only works with --generate skills; leave it out, or add that
 --url http://x/mcp => --url only works with --install, --generate client-config or --generate client-command;
     for the address of Fabric, give --fabric-url URL
 --install zed --url https://x => --url: the URL has no path;
     add that of the endpoint, as in https://x/mcp
---install zed --url mcp.example.com/mcp => --url: the URL must begin with http:// or https://, as in
-    http://127.0.0.1:8080
+--install zed --url mcp.example.com/mcp => --url: the URL has no scheme;
+    did you mean http://mcp.example.com/mcp or https://mcp.example.com/mcp?
 --install zed --url http://joe:hunter2@x/mcp => --url: the URL holds a user name or password, which would end up in logs;
     take the part before the @ out: a key or token has a variable of its own (FABRIC_API_KEY, FABRIC_MCP_AUTH_TOKEN)
 --install codex --transport sse --url https://x/sse => --transport sse: codex does not connect over HTTP+SSE;

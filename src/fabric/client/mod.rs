@@ -54,7 +54,7 @@ const RUN_BUFFER: usize = 1 << 10;
 /// Idle connections in the pool. With fewer, concurrent callers reconnect for every other request, and beyond a usual
 /// listen backlog of 128 some wait a second. Each takes about 10 KB, for 15 s.
 const MAX_POOLED: usize = 256;
-/// How much of an error's body is read, and for how large a body memory is taken before it arrives, in bytes.
+/// Most bytes that are read of an error's body, and that are reserved before any body arrives.
 const SMALL_BODY: u64 = 16 << 10;
 /// How long to wait for the rest after an error. Fabric sends `complete` right after an `error`, and HTTP errors in one
 /// piece.

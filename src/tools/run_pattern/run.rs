@@ -276,7 +276,7 @@ impl RunPattern {
         if count > 1 {
             let why = match i {
                 0 => error.detail,
-                // The steps before it were.
+                // Steps before it were run.
                 _ => error.detail.replace(" Nothing was run.", ""),
             };
             error.detail = format!("Step {} of {count} ({pattern}) failed. {why}", i + 1);

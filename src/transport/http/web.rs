@@ -239,9 +239,12 @@ impl<'a> HttpRequest<'a> {
         let is_json = media.eq_ignore_ascii_case("application/json");
         let detail = "A message is JSON: send it with Content-Type: application/json.";
         HttpError::unless(is_json, 415, detail)?;
-        let mut codings = head.headers_named("content-encoding");
         // Some clients write a charset here.
-        let is_plain = codings.all(|coding| !["gzip", "deflate", "br", "zstd"].contains(&coding));
+        let known = ["gzip", "x-gzip", "compress", "deflate", "br", "zstd"];
+        let codings = head.headers_named("content-encoding");
+        let mut codings = codings.flat_map(|coding| coding.split(',')).map(str::trim);
+        let is_plain =
+            !codings.any(|coding| known.iter().any(|one| one.eq_ignore_ascii_case(coding)));
         let detail = "Compressed messages are not read: leave Content-Encoding out.";
         let plain = Some("identity".to_owned());
         HttpError::unless(is_plain, 415, detail)
