@@ -137,12 +137,8 @@ impl Tokens {
     ///
     /// # Errors
     /// The mistakes of the file, a line each.
-    pub(crate) fn check(
-        default: Option<Secret>,
-        file: PathBuf,
-        has_ledger: bool,
-    ) -> Result<bool, String> {
-        let read = Tokens::open(default, Some(file), has_ledger, &Accounts::alone(1));
+    pub(crate) fn check(key: Option<Secret>, file: PathBuf, ledger: bool) -> Result<bool, String> {
+        let read = Tokens::open(key, Some(file), ledger, &Accounts::alone(1));
         let named = |why: String| why.replace(SETTING, "--check-tokens");
         read.map(|_| true).map_err(named)
     }
@@ -316,10 +312,8 @@ impl Allowance {
         let number = number.filter(|number| *number > 0 && !value.starts_with('+'));
         let few = number.and_then(|number| u32::try_from(number).ok());
         let is_day = value.len() == 10 && time::parse(value).is_some();
-        let is_whole = |name: &str| {
-            let ends = |at| at + 1 == name.len() && name.ends_with('*');
-            !name.is_empty() && name.find(['*', '"', '\'']).is_none_or(ends)
-        };
+        let start = |name: &str| name.strip_suffix('*').unwrap_or(name).to_owned();
+        let is_whole = |name: &str| !name.is_empty() && !start(name).contains(['*', '"', '\'']);
         match key {
             "models" if self.models.is_empty() && value.split(',').all(is_whole) => {
                 self.models = value.split(',').map(str::to_owned).collect();

@@ -85,10 +85,10 @@ impl<'a> FlagsAndEnv<'a> {
         if let Some(first) = asked.next()
             && let Some((other, _)) = asked.find(|other| *other != first)
         {
-            return Err(match first.0 {
-                one if one == other => format!("--{one} is given twice; run one after the other"),
-                one => format!("--{one} and --{other} are two commands; run one after the other"),
-            });
+            return Err(format!(
+                "--{} and --{other}: run one command after the other",
+                first.0
+            ));
         }
         let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let is_call = self.has("call");

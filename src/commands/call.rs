@@ -46,9 +46,6 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The pause before another look at a run elsewhere, in case the server refuses to wait for its end.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is said after Ctrl-C.
-const CANCELLED: &str = "Cancelled.";
-
 /// Where a tool is called.
 #[derive(Clone, Copy)]
 pub(crate) enum CallTarget<'t> {
@@ -105,7 +102,7 @@ pub(crate) fn run(
         let code = signals.wait().exit_code();
         other.stopped.store(code, Ordering::SeqCst);
         if !other.has_begun.load(Ordering::SeqCst) {
-            say(CANCELLED);
+            say("Cancelled.");
             exit(code.into());
         }
     });
@@ -145,7 +142,7 @@ pub(crate) fn run(
     // The URN is for programs, which have the exit code too.
     let urn = reason.rfind(" urn:fabric-mcp:");
     let said = match urn.filter(|_| io::stderr().is_terminal()) {
-        Some(_) if stopped > 1 => CANCELLED,
+        Some(_) if stopped > 1 => "Cancelled.",
         Some(at) => &reason[..at],
         None => &reason,
     };

@@ -30,12 +30,9 @@ impl Name {
             _ if value.starts_with(['.', '~']) => {
                 "must not start with `.` or `~`: Fabric would take it for a path.".into()
             }
-            None if value.ends_with(['.', ' ']) => {
-                "must not end with a dot or a space: on some systems that is another spelling of the same folder."
+            None if value.ends_with(['.', ' ']) || is_device(value) => {
+                "must not end with a dot or a space, or be the name of a device on Windows, such as CON: use another name."
                     .into()
-            }
-            None if is_device(value) => {
-                format!("must not be {value}: that is a device on Windows. Use another name.")
             }
             None => return Ok(Name(value.to_owned())),
             Some(c @ ('/' | '\\')) => {

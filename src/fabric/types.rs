@@ -333,19 +333,6 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_defaults_is_what_fabrics_own_command_line_would_send() {
-        let body = Chat::new(name("summarize"), "Hi {{x}}").take_body();
-        let expected = json!({
-            "prompts": [{"userInput": "Hi {{x}}", "vendor": "", "model": "", "contextName": "",
-                "patternName": "summarize", "strategyName": "", "sessionName": "", "variables": {}}],
-            "language": "", "temperature": 0.7, "topP": 0.9, "frequencyPenalty": 0.0,
-            "presencePenalty": 0.0, "modelContextLength": 0, "thinking": "", "search": false,
-            "searchLocation": ""
-        });
-        assert_eq!(body, expected);
-    }
-
-    #[test]
     fn null_is_empty_everywhere() {
         let models = |json| serde_json::from_str::<Models>(json).unwrap();
         let found = models(r#"{"models":null,"vendors":null}"#);

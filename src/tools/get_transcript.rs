@@ -107,16 +107,12 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn refusal(value: Value) -> Option<String> {
-        crate::tools::tests::prepared(&TOOL, &value)
-            .err()
-            .map(|e| e.detail)
-    }
-
     #[test]
     fn a_language_is_a_code() {
         let refusal = |language: Value| {
-            refusal(json!({"url": "https://youtu.be/abc-DEF_123", "language": language}))
+            let given = json!({"url": "https://youtu.be/abc-DEF_123", "language": language});
+            let prepared = crate::tools::tests::prepared(&TOOL, &given);
+            prepared.err().map(|error| error.detail)
         };
         let good = "de pt-BR fil zh-Hans es-419 en-orig zh-Hant-TW al".split(' ');
         for good in good.map(Value::from).chain([json!(""), Value::Null]) {

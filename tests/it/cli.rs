@@ -19,7 +19,6 @@ fn a_wrong_flag_or_value_is_one_line_of_error() {
     for (port, flags, words) in [
         ("", "--log-levle info", "--log-levle"),
         ("many", "", "FABRIC_MCP_PORT: \"many\""),
-        ("", "--help netwrok", "did you mean network?"),
     ] {
         let program = Program::new([]).env("FABRIC_MCP_PORT", port);
         let finished = program.flags(flags).run(DEADLINE);

@@ -534,8 +534,7 @@ fn a_limit_on_the_size_of_files_fails_no_run() {
     // A short one can still be written.
     let short = client.call(RUN, run(json!({})));
     expect_run(&mut client, &id(&short), "completed", "short");
-    let failing = server.metric("fabric_mcp_state_dir_failing");
-    assert_eq!(failing, Some(1.0));
+    assert_eq!(server.metric("fabric_mcp_state_dir_failing"), Some(1.0));
     fabric.release_all();
     expect_run(&mut client, &id(&result), "completed", &long);
 }

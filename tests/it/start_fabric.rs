@@ -196,11 +196,10 @@ fn one_that_hangs_is_replaced() {
     let all = started(&folder);
     late(&mut client, "fabric_list_contexts");
     assert_eq!(started(&folder), all, "it answers others");
-    let hangs = all[all.len() - 1];
-    kill("STOP", hangs);
+    kill("STOP", all[all.len() - 1]);
     late(&mut client, "fabric_list_strategies");
     client.success("fabric_list_strategies", json!({}));
-    expect_gone(hangs);
+    expect_gone(all[all.len() - 1]);
 }
 
 /// A machine: its name, its program's name, version and command to serve, what a call says, and what a check adds.

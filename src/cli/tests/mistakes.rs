@@ -90,8 +90,8 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     did you mean zed?
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
---install zed --uninstall zed => --install and --uninstall are two commands; run one after the other
---install zed --install warp => --install is given twice; run one after the other
+--install zed --uninstall zed => --install and --uninstall: run one command after the other
+--install zed --install warp => --install and --install: run one command after the other
 --install zed warp => "warp" does not belong to a flag; after --install or --uninstall, give one client
 --yes => --yes only works with --install or --uninstall; leave it out, or add that
 --generate skill x --all => --all only works with --generate skills; leave it out, or add that

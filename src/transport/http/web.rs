@@ -231,24 +231,14 @@ pub(super) struct HttpRequest<'a> {
 }
 
 impl<'a> HttpRequest<'a> {
-    /// Checks the type of a message, and that it is not compressed.
+    /// Checks the `Content-Type` of a message.
     pub(super) fn require_json(&self) -> Done {
         let head = self.exchange.head;
         let media = head.header("content-type").unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim_end();
         let is_json = media.eq_ignore_ascii_case("application/json");
         let detail = "A message is JSON: send it with Content-Type: application/json.";
-        HttpError::unless(is_json, 415, detail)?;
-        // Some clients write a charset here.
-        let known = ["gzip", "x-gzip", "compress", "deflate", "br", "zstd"];
-        let codings = head.headers_named("content-encoding");
-        let mut codings = codings.flat_map(|coding| coding.split(',')).map(str::trim);
-        let is_plain =
-            !codings.any(|coding| known.iter().any(|one| one.eq_ignore_ascii_case(coding)));
-        let detail = "Compressed messages are not read: leave Content-Encoding out.";
-        let plain = Some("identity".to_owned());
-        HttpError::unless(is_plain, 415, detail)
-            .map_err(|error| error.with("Accept-Encoding", plain))
+        HttpError::unless(is_json, 415, detail)
     }
 
     /// Checks that the client accepts a stream.
