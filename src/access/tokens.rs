@@ -312,8 +312,10 @@ impl Allowance {
         let number = number.filter(|number| *number > 0 && !value.starts_with('+'));
         let few = number.and_then(|number| u32::try_from(number).ok());
         let is_day = value.len() == 10 && time::parse(value).is_some();
-        let start = |name: &str| name.strip_suffix('*').unwrap_or(name).to_owned();
-        let is_whole = |name: &str| !name.is_empty() && !start(name).contains(['*', '"', '\'']);
+        let is_whole = |name: &str| {
+            let start = name.strip_suffix('*').unwrap_or(name);
+            !name.is_empty() && !start.contains(['*', '"', '\''])
+        };
         match key {
             "models" if self.models.is_empty() && value.split(',').all(is_whole) => {
                 self.models = value.split(',').map(str::to_owned).collect();

@@ -436,12 +436,10 @@ impl Folder {
     /// All that could not be written has been, if anything can be written again. Not more than once in a while: on a full
     /// disk, what is removed makes room for the next end, but not for long.
     pub(super) fn recovered(&self) {
-        let mut last = lock(&self.recovered);
-        let is_due = last.is_none_or(|at| at.elapsed() >= REFRESH);
+        let is_due = lock(&self.recovered).is_none_or(|at| at.elapsed() >= REFRESH);
         let works = self.has_written.load(Ordering::Relaxed) && self.is_failing();
-        if is_due && works && self.has_room() {
-            self.failing.store(false, Ordering::Relaxed);
-            *last = Some(Instant::now());
+        if is_due && works && self.has_room() && self.failing.swap(false, Ordering::Relaxed) {
+            *lock(&self.recovered) = Some(Instant::now());
             log::info!("the state folder can be written again");
         }
     }
