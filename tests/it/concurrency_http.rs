@@ -29,6 +29,9 @@ fn is_answer(message: &Value) -> bool {
     message.get("id").is_some()
 }
 
+/// Limits of time that a busy machine does not reach.
+const PATIENT: &str = "--connect-timeout 60 --answer-within 0";
+
 /// Both ends of each connection to Fabric and the server are open files of this process. Linux allows 1024 by default;
 /// without `prlimit`, the default has to do.
 fn allow_many_files() {
@@ -44,7 +47,7 @@ fn two_hundred_http_clients_get_their_own_answers() {
     const CLIENTS: usize = 200;
     allow_many_files();
     let fabric = FakeFabric::start();
-    let server = Arc::new(HttpServer::start(Program::with(&fabric)));
+    let server = Arc::new(HttpServer::start(Program::with(&fabric).flags(PATIENT)));
     thread::scope(|scope| {
         for n in 0..CLIENTS {
             let server = &server;
@@ -76,7 +79,8 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     const RUNS: usize = 200;
     allow_many_files();
     let fabric = FakeFabric::start();
-    let mut client = Streamable::ready(&fabric, Era::MODERN);
+    let server = HttpServer::start(Program::with(&fabric).flags(PATIENT));
+    let mut client = Streamable::to(&Arc::new(server), Era::MODERN, None);
     fabric.on_run(Reply::sse().content("x").gate().complete());
     let message = client.message("tools/call", run_params(json!(0)));
     let mut open: Vec<Events> = (0..RUNS).map(|_| client.stream(&message)).collect();

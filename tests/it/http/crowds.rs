@@ -13,6 +13,8 @@ use crate::support::stdio::initialize_params;
 
 const TOKEN: &str = "a-token-of-some-length";
 const PLACES: usize = 8;
+/// A request that nobody has to be admitted for.
+const NOWHERE: &str = "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 fn server(fabric: &FakeFabric, transport: &str) -> HttpServer {
     let flags = format!("--max-connections 8 --transport {transport} --port 0");
@@ -51,14 +53,13 @@ fn unadmitted_connections_block_nobody_and_stop_no_run() {
     fabric.wait_held(1);
     let post = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n";
     let health = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let nothing = "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for (said, answers) in [
         ("", 0),
         ("G", 0),
         (health.trim_end(), 0),
         (&*format!("{health}G"), 1),
-        (nothing, 1),
-        (&*format!("{nothing}{nothing}GET"), 2),
+        (NOWHERE, 1),
+        (&*format!("{NOWHERE}{NOWHERE}GET"), 2),
         ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 1),
         ("GET /mcp HTTP/1.1\r\nHost: evil.example.com\r\n\r\n", 1),
         (&*format!("{post}\r\n{{"), 1),
@@ -86,10 +87,10 @@ fn streams(open: impl Fn() -> Events) -> Vec<Events> {
 fn with_all_places_held_short_requests_are_answered_and_others_refused() {
     let fabric = FakeFabric::start();
     let server = server(&fabric, "http");
-    let session = WebSession::open(&server, "2025-11-25");
     let listen = json!({"notifications": {"promptsListChanged": true}});
     let listen = Modern::new(json!(1), "subscriptions/listen", listen);
     let held = streams(|| listen.stream(&server));
+    let session = WebSession::open(&server, "2025-11-25");
     let call = Modern::new(json!(2), "tools/call", list_patterns());
     let list = Modern::new(json!(1), "tools/list", json!({}));
     let ping = request(json!(3), "ping", json!({}));
@@ -102,7 +103,8 @@ fn with_all_places_held_short_requests_are_answered_and_others_refused() {
     };
     for _ in 0..3 {
         is_healthy(&server);
-        let _crowd = crowd(&server, "G", 0);
+        // Each has an answer, and so a place, before the next and whoever asks then.
+        let _crowd = crowd(&server, &format!("{NOWHERE}G"), 1);
         is_healthy(&server);
         let mut http = server.connect();
         list.send(&mut http, "/mcp").expect_status(200);
