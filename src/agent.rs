@@ -27,8 +27,8 @@ const MAX_LOOKUPS: usize = 8;
 /// Longest time for asking a server where its callers sign in.
 const ASKING: Duration = Duration::from_secs(2);
 /// Why a proxy cannot be used.
-const NO_HTTP_PROXY: &str = "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names no http proxy, and others are \
-    not supported: write it as http://HOST:PORT, or add the host to NO_PROXY";
+const NO_HTTP_PROXY: &str = "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY does not name an http proxy, and \
+    others are not supported: write it as http://HOST:PORT, or add the host to NO_PROXY";
 
 /// The header of Fabric's key.
 pub(crate) const KEY_HEADER: &str = "X-API-Key";

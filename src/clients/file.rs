@@ -77,7 +77,7 @@ impl ClientFile {
         let folder = self.path.parent().unwrap_or(&self.path);
         fs::create_dir_all(folder)
             .and_then(|()| std::env::set_current_dir(folder))
-            .map_err(|error| format!("its folder cannot be made or entered: {error}"))?;
+            .map_err(|error| format!("its folder cannot be created or opened: {error}"))?;
         // Others who do this at the same time wait until it is done. Windows opens no folder, and has only what follows.
         let _locked = File::open(".").inspect(|folder| drop(folder.lock()));
         let unwritable = |error| format!("it cannot be written: {error}");

@@ -117,7 +117,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
         told += &format!(
-            "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. For an entry of another name, give --name NAME.\n"
+            "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. To add an entry with another name, give --name NAME.\n"
         );
     }
     let asks = !asked.yes || is_foreign;

@@ -88,7 +88,7 @@ impl Folder {
         let shown = given.display();
         let failed = |error: io::Error| {
             let why = unusable("folder", given, &error);
-            format!("--state-dir: {why}; give one that you may write to")
+            format!("--state-dir: {why}; give a folder that you may write to")
         };
         let mut builder = DirBuilder::new();
         builder.recursive(true);

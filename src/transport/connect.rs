@@ -402,8 +402,8 @@ impl Relay {
         let (kind, words) = match status {
             200 if is_stream => (Kind::StreamInterrupted, CUT),
             401 => (Kind::Forbidden, TOKEN),
-            403 => (Kind::Forbidden, "refuses this."),
-            400 | 413 if !said.is_empty() => (Kind::ApiError, "refuses this."),
+            403 => (Kind::Forbidden, "refuses this request."),
+            400 | 413 if !said.is_empty() => (Kind::ApiError, "refuses this request."),
             404 if is_lost => (Kind::ApiError, ENDED),
             429 | 503 => (Kind::TooManyRequests, "is busy. Try again in a moment."),
             500.. => (Kind::ApiError, FAILED),

@@ -436,7 +436,7 @@ fn what_the_earlier_steps_gave_outlives_a_cancellation_and_the_process() {
         assert_eq!(data(&got)["status"], end, "{got}");
         expect::contains(
             &got,
-            ["What came from step 1 (summarize), not the result: kept one"],
+            ["Output of step 1 (summarize), which is not the result: kept one"],
         );
         fabric.expect_chats(2);
     }

@@ -28,7 +28,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --host --demo => --host needs a value: --host ADDRESS
 --transport => --transport needs a value: give stdio, http or sse
 --demo=yes => unexpected argument for option '--demo': "yes"; leave the value out
---json => --json only works with --check, --call, --list-tools or --usage; leave it out, or add that
+--json => --json only works with --check, --call, --list-tools or --usage; leave it out, or add what it needs
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --auth-token=hunter2 => --auth-token is refused, because every user of this machine can read a command line;
@@ -36,14 +36,14 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --API_KEY=hunter2 => --API_KEY is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --host http://joe:hunter2@x => --host: "…@x" is not an address or name;
-    give one alone, such as 127.0.0.1, and the port by --port
+    give one without a port, such as 127.0.0.1, and --port
 --transport streamable => --transport: "streamable" is not one of the choices; give stdio, http or sse
 --port 65536 => --port: "65536" is not a number from 0 to 65535; give one
 --port +1 => --port: "+1" is not a number from 0 to 65535; give one
 --host= => --host: "" is not an address or name;
-    give one alone, such as 127.0.0.1, and the port by --port
+    give one without a port, such as 127.0.0.1, and --port
 --host 127.0.0.1:80 => --host: "127.0.0.1:80" is not an address or name;
-    give one alone, such as 127.0.0.1, and the port by --port
+    give one without a port, such as 127.0.0.1, and --port
 --mcp-path mcp => --path: "mcp" is not allowed; PATH
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
@@ -52,12 +52,12 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
 --state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
---prices x => --prices only works with --usage; leave it out, or add that
+--prices x => --prices only works with --usage; leave it out, or add what it needs
 --state-dir x --usage --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
 --state-dir x --usage --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
     what a million tokens cost, such as gpt-4o 2.50 10
---state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
+--state-dir %S/x => --state-dir: "%S/x" has a %, which only systemd units replace;
     give the folder's own path
 --fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080 or https://localhost:8080?
 --fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
@@ -90,11 +90,11 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     did you mean zed?
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
---install zed --uninstall zed => --install and --uninstall: run one command after the other
---install zed --install warp => --install and --install: run one command after the other
+--install zed --uninstall zed => --install and --uninstall cannot be combined: run one after the other
+--install zed --install warp => --install and --install cannot be combined: run one after the other
 --install zed warp => "warp" does not belong to a flag; after --install or --uninstall, give one client
---yes => --yes only works with --install or --uninstall; leave it out, or add that
---generate skill x --all => --all only works with --generate skills; leave it out, or add that
+--yes => --yes only works with --install or --uninstall; leave it out, or add what it needs
+--generate skill x --all => --all only works with --generate skills; leave it out, or add what it needs
 --url http://x/mcp => --url only works with --install, --generate client-config or --generate client-command;
     for the address of Fabric, give --fabric-url URL
 --install zed --url https://x => --url: the URL has no path;

@@ -238,7 +238,7 @@ impl Catalog {
         })?;
         if next.into_inner() == 0 && !names.is_empty() {
             let detail =
-                "This machine could start no thread to read the patterns. Try again later.";
+                "This machine could not start a thread to read the patterns. Try again later.";
             return Err(Error::new(Kind::Internal, detail));
         }
         Ok(entries)

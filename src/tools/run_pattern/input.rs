@@ -25,7 +25,7 @@ impl InputSource {
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<Option<InputSource>, Error> {
         let video = "youtube: Address at youtube.com or youtu.be.";
         let video = arguments.parsed(video, |path, url| {
-            let other = " A text is given as input_text, the id of a run as run_id.";
+            let other = " Give a text as input_text, and the id of a run as run_id.";
             VideoId::parse(path, url).map_err(|error| refused(error.detail + other))
         });
         let style = TranscriptStyle::read(arguments);
@@ -71,8 +71,8 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
     if record.state != RunState::Completed {
         let status = record.state.name();
         let detail = format!(
-            "`{argument}` is a run with the status {status}: only the output of a completed one \
-             can be an input. Nothing was run."
+            "`{argument}` names a run with the status {status}: only the output of a completed \
+             run can be an input. Nothing was run."
         );
         return Err(refused(detail).about(argument));
     }
