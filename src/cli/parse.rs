@@ -86,7 +86,7 @@ impl<'a> FlagsAndEnv<'a> {
             && let Some((other, _)) = asked.find(|other| *other != first)
         {
             return Err(format!(
-                "--{} and --{other} cannot be combined: run one after the other",
+                "--{} and --{other} cannot be combined: run one after another",
                 first.0
             ));
         }
@@ -112,7 +112,7 @@ impl<'a> FlagsAndEnv<'a> {
                 long => partners.contains(&format!("--{long}")),
             };
             if !self.given.iter().any(is_partner) {
-                let usual = "leave it out, or add what it needs";
+                let usual = "leave it out, or add that";
                 let hint = listed(&MISTAKEN_FLAGS, flag.long).unwrap_or(usual);
                 return Err(format!(
                     "--{} only works with {}; {hint}",

@@ -318,7 +318,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What is said of a Fabric that somebody else has started, and what of one that this server starts.
+/// Words about a Fabric that somebody else has started, and those about one that this server starts.
 const OF_OTHERS: [(&str, &str); 6] = [
     (", then restart `fabric --serve`", ""),
     ("; otherwise Fabric's own log says why", ""),

@@ -13,7 +13,7 @@ const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 /// The unit that starts `program`, or the template of units, whose instance is the port.
 ///
 /// # Errors
-/// A path that would not mean itself in a unit.
+/// The path has characters that mean something else in a unit.
 pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> {
     // ExecStart= takes this path as it is: white space, quotes, backslashes, $ and % mean something there.
     let is_usual = |c: char| c.is_alphanumeric() || "/-_.+@~:".contains(c);

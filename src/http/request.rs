@@ -18,7 +18,7 @@ use crate::url::split;
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
 
-/// Stands for a byte beyond ASCII; none is sent itself.
+/// Stands for a byte beyond ASCII. A peer cannot send this character itself.
 const OPAQUE: u8 = b'\x7f';
 
 /// Head buffer that an idle connection keeps, in bytes.

@@ -28,7 +28,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --host --demo => --host needs a value: --host ADDRESS
 --transport => --transport needs a value: give stdio, http or sse
 --demo=yes => unexpected argument for option '--demo': "yes"; leave the value out
---json => --json only works with --check, --call, --list-tools or --usage; leave it out, or add what it needs
+--json => --json only works with --check, --call, --list-tools or --usage; leave it out, or add that
 --api-key hunter2 => --api-key is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --auth-token=hunter2 => --auth-token is refused, because every user of this machine can read a command line;
@@ -52,7 +52,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
 --state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
---prices x => --prices only works with --usage; leave it out, or add what it needs
+--prices x => --prices only works with --usage; leave it out, or add that
 --state-dir x --usage --prices missing => --prices: no such file: "missing";
     give a file with a line MODEL INPUT OUTPUT for each model
 --state-dir x --usage --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
@@ -90,11 +90,11 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     did you mean zed?
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
---install zed --uninstall zed => --install and --uninstall cannot be combined: run one after the other
---install zed --install warp => --install and --install cannot be combined: run one after the other
+--install zed --uninstall zed => --install and --uninstall cannot be combined: run one after another
+--install zed --install warp => --install and --install cannot be combined: run one after another
 --install zed warp => "warp" does not belong to a flag; after --install or --uninstall, give one client
---yes => --yes only works with --install or --uninstall; leave it out, or add what it needs
---generate skill x --all => --all only works with --generate skills; leave it out, or add what it needs
+--yes => --yes only works with --install or --uninstall; leave it out, or add that
+--generate skill x --all => --all only works with --generate skills; leave it out, or add that
 --url http://x/mcp => --url only works with --install, --generate client-config or --generate client-command;
     for the address of Fabric, give --fabric-url URL
 --install zed --url https://x => --url: the URL has no path;

@@ -85,9 +85,9 @@ pub(crate) struct Entry {
     pub(crate) variables: Vec<String>,
 }
 
-/// How long a caller waits for another's read before it starts its own, where a read takes long: of models, for which
-/// Fabric asks its vendors and meanwhile gives a second caller an empty list; of strategies with all their texts; and of
-/// whatever is read from folders.
+/// How long a caller waits for another's read before it starts its own, where a read takes long: of strategies with
+/// their texts, of anything in folders, and of models: Fabric asks its vendors for them, and meanwhile gives a second
+/// caller an empty list.
 pub(super) const LONG_PATIENCE: Duration = Duration::from_secs(10);
 /// How old the models and the configuration may be: to answer, Fabric may have to ask its vendors.
 const SHARED: Duration = Duration::from_secs(5);

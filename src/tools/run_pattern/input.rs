@@ -211,7 +211,7 @@ fn meant(text: &str) -> Option<Thing> {
         [b'/', ..] | [b'~' | b'.', b'/', ..] => is_file,
         _ => false,
     };
-    // Names may, too, if they have a number and are written as titles are.
+    // Names of files may have blanks too, if they have a number and are written like titles.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
     let (start, end) = text.rsplit_once([' ', '(']).unwrap_or_default();

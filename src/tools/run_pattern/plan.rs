@@ -126,7 +126,7 @@ pub(super) fn no_input() -> Error {
 /// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<Context>) -> Error {
     let fabric = &context.backend.fabric;
-    // Fabric's words in every language, with nothing after one or both.
+    // What Fabric says in every language, if it has no default vendor, or neither model nor vendor.
     let mut words = ["Default Model = Default Vendor =", "Default Vendor = ."].into_iter();
     if step.model.is_empty() && words.any(|words| error.detail.contains(words)) {
         return Error {
