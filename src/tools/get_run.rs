@@ -174,7 +174,7 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         _ if !context.backend.runs.keeps() => {
             "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
         }
-        _ => "No run of yours is kept: you have started none here, or the time for which they are \
+        _ => "No run of yours is kept: this server knows of none, or the time for which they are \
               kept (--keep-runs) is over. Runs of other callers are not listed."
             .to_owned(),
     }
