@@ -548,8 +548,8 @@ mod tests {
                  \n\
                  Warning: Fabric lists no models: no vendor is set up, or none of them answers.\n\
                  [no-models]\n\
-                 \x20   Fix: Set up a vendor on Fabric's host with `fabric --setup`, then restart `fabric\n\
-                 \x20   --serve`.\n\
+                 \x20   Fix: Set up a vendor on Fabric's host with `fabric --setup`, then restart\n\
+                 \x20   `fabric --serve`.\n\
                  \n\
                  Everything works, but read the warnings above.\n\
                  Next: try a run, which this check leaves out because it may cost money:\n\

@@ -209,7 +209,7 @@ table! {
         /// Set FABRIC_BASE_URL to the address that the redirect leads to; `curl -sI URL` shows it.
         Redirect = (Kind::ApiError, Failure, "redirect");
         /// Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.
-        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; in a client, put it into the env of the entry: clients may not see your shell.
+        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; in a client, put it into the entry's env: clients may not see your shell.
         KeyMissing = (Kind::ApiUnauthorized, Failure, "key-missing");
         /// Fabric at {url} refuses the key in FABRIC_API_KEY (HTTP {status}).
         /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may have changed.

@@ -58,7 +58,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --state-dir x --usage --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
     what a million tokens cost, such as gpt-4o 2.50 10
 --state-dir %S/x => --state-dir: "%S/x" has a %, which only systemd units replace;
-    give the folder's own path
+    give the path of the folder itself
 --fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080 or https://localhost:8080?
 --fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
     http://127.0.0.1:8080

@@ -367,7 +367,7 @@ mod tests {
         ] {
             assert_eq!(unknown(&models, model, vendor), None, "{model} {vendor}");
         }
-        let ends = "Give one that fabric_list_models has.";
+        let ends = "Give one that fabric_list_models lists.";
         let model_named = "model_name: Fabric has no model named";
         let vendor_named = "vendor_name: Fabric has no vendor named";
         let mine = format!("{model_named} \"gpt-y\". Did you mean \"gpt-x\"? ");
