@@ -139,7 +139,7 @@ pub(super) fn program(text: &str) -> Result<Option<PathBuf>, String> {
 pub(super) fn host(text: &str) -> Result<String, String> {
     let host = Host::parse(text).ok();
     let host = host.map(|host| host.to_string().replace(['[', ']'], ""));
-    let rest = "is not an address or name; give one without a port, such as 127.0.0.1, and --port";
+    let rest = "is not an address or name; give one such as 127.0.0.1, and its port with --port";
     valid(host, text, rest)
 }
 

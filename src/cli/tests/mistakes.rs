@@ -36,14 +36,14 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --API_KEY=hunter2 => --API_KEY is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --host http://joe:hunter2@x => --host: "…@x" is not an address or name;
-    give one without a port, such as 127.0.0.1, and --port
+    give one such as 127.0.0.1, and its port with --port
 --transport streamable => --transport: "streamable" is not one of the choices; give stdio, http or sse
 --port 65536 => --port: "65536" is not a number from 0 to 65535; give one
 --port +1 => --port: "+1" is not a number from 0 to 65535; give one
 --host= => --host: "" is not an address or name;
-    give one without a port, such as 127.0.0.1, and --port
+    give one such as 127.0.0.1, and its port with --port
 --host 127.0.0.1:80 => --host: "127.0.0.1:80" is not an address or name;
-    give one without a port, such as 127.0.0.1, and --port
+    give one such as 127.0.0.1, and its port with --port
 --mcp-path mcp => --path: "mcp" is not allowed; PATH
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
@@ -68,9 +68,9 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     leave one of them out, or unset it if it is a variable
 --start-fabric= => --start-fabric: "" is not a program; give its path
 --start-fabric /bin/fabric => --start-fabric takes its value after =: did you mean --start-fabric=/bin/fabric?
---run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
+--run-timeout 0 => --run-timeout: "0" is not a time; give 0.001 to 604800 seconds, such as 30 or 0.5
 --keep-runs 1e3 => --keep-runs: "1e3" is not a time;
-    give 0 or seconds from 0.001 to 7776000, such as 30 or 0.5
+    give 0 or 0.001 to 7776000 seconds, such as 30 or 0.5
 --max-runs 0 => --max-runs: "0" is not a number from 1 to 4096; give one
 --allow-pattern a/b => --allow-pattern: "a/b" is not a pattern's name;
     give 1 to 128 characters without / and \
