@@ -27,8 +27,8 @@ const MAX_LOOKUPS: usize = 8;
 /// Longest time for asking a server where its callers sign in.
 const ASKING: Duration = Duration::from_secs(2);
 /// Why a proxy cannot be used.
-const NO_HTTP_PROXY: &str = "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names no http proxy, and others are \
-    not supported: write it as http://HOST:PORT, or add the host to NO_PROXY";
+const NO_HTTP_PROXY: &str = "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY does not name an http proxy, and \
+    others are not supported: write it as http://HOST:PORT, or add the host to NO_PROXY";
 
 /// The header of Fabric's key.
 pub(crate) const KEY_HEADER: &str = "X-API-Key";
@@ -233,7 +233,7 @@ pub(crate) fn asks_for_oauth(url: &str) -> bool {
     })
 }
 
-/// The response to a GET. `here` is the key, which may be empty, of a server on this machine, which no proxy leads to.
+/// The response to a GET. `here` is the key (or "") of a server on this machine, which is asked without a proxy.
 ///
 /// # Errors
 /// Why there is none within `time`: the predicate of a sentence about the server.
@@ -249,8 +249,8 @@ pub(crate) fn get(url: &str, here: Option<&str>, time: Duration) -> Result<Respo
     request.call().map_err(|error| reason(error, time))
 }
 
-/// Why there was no whole answer within `time`: the predicate of a sentence about the server. Never with a part of the
-/// request: ureq's errors have none.
+/// Why there was no whole answer within `time`: the predicate of a sentence about the server. It quotes no part of the
+/// request, because ureq's errors do not.
 pub(crate) fn reason(error: ureq::Error, time: Duration) -> String {
     match error {
         ureq::Error::Timeout(_) => {

@@ -123,7 +123,7 @@ impl Authority {
 const BRACKETS: &str = "the URL's host cannot be read; an IPv6 address, and no other host, goes in brackets, as in http://[::1]:8080";
 const PORT: &str = "the URL's port must be a number from 1 to 65535";
 const NO_NAME: &str =
-    "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
+    "the URL's host may have only letters, digits, - . and _; write other names in punycode";
 const NO_SCHEME: &str = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
 const USER: &str = "the URL holds a user name or password, which would end up in logs; take the part \
     before the @ out: a key or token has a variable of its own (FABRIC_API_KEY, FABRIC_MCP_AUTH_TOKEN)";
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn invalid_authorities_say_why() {
         let no_host = "the URL has no host; write one as in http://127.0.0.1:8080";
-        let name = "the URL's host may only hold letters";
+        let name = "the URL's host may have only letters";
         for (given, why) in [
             ("", no_host),
             (":80", no_host),
@@ -352,7 +352,7 @@ mod tests {
     fn bad_urls_are_refused_with_the_way_out() {
         let no_scheme = "the URL must begin with http:// or https://, as in http://127.0.0.1:8080";
         let port = "the URL's port must be a number from 1 to 65535";
-        let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
+        let host = "the URL's host may have only letters, digits, - . and _; write other names in punycode";
         let ends = "the URL must end with the path, without ? or #";
         let meant = |url: &str| {
             format!("the URL has no scheme; did you mean http://{url} or https://{url}?")

@@ -34,7 +34,7 @@ impl Flaw {
     );
     pub(super) const AUDIENCE: Flaw = Flaw(
         "audience",
-        "the token was not issued for this server: ask for it with this server as resource",
+        "the token was not issued for this server: ask for one with this server as its resource",
     );
     pub(super) const ISSUER: Flaw = Flaw("issuer", "the token comes from another issuer");
     pub(super) const EXPIRED: Flaw = Flaw("expired", "the token has expired");
@@ -67,7 +67,7 @@ impl AccessError {
                 format!("The bearer token is refused: {why}. Get a valid one, then ask again.")
             }
             AccessError::Forbidden(role) => format!(
-                "This token may not do that: it needs the role {}, or the OAuth scope {}.",
+                "This token may not do that: the request needs the role {}, or the OAuth scope {}.",
                 role.name(),
                 role.scope()
             ),
@@ -110,7 +110,7 @@ mod tests {
 401 placeholder: The bearer token is refused: the client sent a placeholder: put the token itself there, or start the \
 client where its variable is set. Get a valid one, then ask again.
 401 unknown: The bearer token is refused: nobody here has this token. Get a valid one, then ask again.
-403 forbidden: This token may not do that: it needs the role run, or the OAuth scope fabric:run.
+403 forbidden: This token may not do that: the request needs the role run, or the OAuth scope fabric:run.
 503 unavailable: This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many at once. Try again in 2 s.";
         assert_eq!(found.join("\n"), expected);
         let found = AccessError::Unavailable(Duration::ZERO).retry_after();

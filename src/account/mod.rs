@@ -332,8 +332,8 @@ impl Account {
         }
     }
 
-    /// A number that no other account has that is there now: where it is in memory. Where callers are not told apart, all
-    /// have the same.
+    /// A number that no other account has at the same time: its address in memory. If callers are not told apart, they
+    /// share it.
     pub(crate) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }

@@ -114,7 +114,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Longest time to list the models or get a transcript"),
     flag(FABRIC, "catalog-ttl", "SECONDS", "300")
         .one(|c, t| set(&mut c.catalog_ttl, seconds(t, false, MAX_TIME)))
-        .help("How long the texts of patterns are kept"),
+        .help("How long the texts of patterns are cached"),
     flag(RUNS, "allow-pattern", "NAME", "")
         .many(|c, t| push(&mut c.policy.allowed, values::pattern(t)))
         .help("Allow a pattern that is refused by default"),
@@ -132,7 +132,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Vendor of --default-model"),
     flag(RUNS, "pattern-model", "PATTERN=MODEL", "")
         .many(|c, t| push(&mut c.policy.pattern_models, values::pattern_model(t)))
-        .help("Model for one pattern's runs that name none; PATTERN=VENDOR|MODEL sets its vendor too"),
+        .help("Model for runs of PATTERN that name none; PATTERN=VENDOR|MODEL sets the vendor too"),
     flag(RUNS, "default-language", "LANGUAGE", "")
         .one(|c, t| set(&mut c.policy.default_language, values::language(t)))
         .help("Output language for runs that name none, such as de or pt-BR"),
@@ -141,7 +141,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Leave out <think> and <thinking> blocks at the beginning of an output"),
     flag(RUNS, "plain-results", "", "")
         .one(|c, t| set(&mut c.policy.plain_results, values::switch(t)))
-        .help("Send results only as text, for clients that show the model both text and structured copy"),
+        .help("Send results only as text, for clients that show the model the structured copy too"),
     flag(RUNS, "read-only", "", "")
         .one(|c, t| set(&mut c.policy.read_only, values::switch(t)))
         .help("Offer only what is free: without --patterns-dir, fabric_run_pattern works only with dry_run"),
@@ -180,7 +180,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .one(|c, t| set(&mut c.http.tokens_file, Ok(Some(t.into()))))
         .help("File of tokens, one line NAME ROLE TOKEN [KEY=VALUE…] for each caller; read again when it changes"),
     flag(HTTP, "auth-token-file", "FILE", "")
-        .help("File that holds the bearer token callers must send, and that --connect sends"),
+        .help("File with the bearer token that callers must send, and that --connect sends"),
     flag(HTTP, "oauth-issuer", "URL", "").help("Accept OAuth tokens from this issuer"),
     flag(HTTP, "oauth-resource", "URL", "")
         .help("URL of this server's endpoint for OAuth clients: the audience of their tokens"),
@@ -213,10 +213,10 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "call", "TOOL", "")
         .help("Call a tool; its arguments follow, as KEY=VALUE or JSON, and what is piped in is input_text"),
     flag(COMMAND, "check-tokens", "FILE", "")
-        .help("Say what is wrong with a tokens file for a server with the same --state-dir, and exit with 0 if nothing is"),
+        .help("List the mistakes in a tokens file, and exit with 0 if there are none; give the server's --state-dir too, if it has one"),
     flag(COMMAND, "usage", "", "").help(
-        "Print from the ledger in --state-dir what each caller used of each model: this month, \
-         or in the YYYY-MM or from the YYYY-MM-DD.. that follows",
+        "Print how much each caller used of each model, from the ledger in --state-dir: this month, \
+         in the month that follows (YYYY-MM), or from a day on (YYYY-MM-DD..)",
     ),
     flag(COMMAND, "prices", "FILE", "")
         .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),
@@ -240,12 +240,12 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Add the server to a client's configuration file, after asking"),
     flag(COMMAND, "uninstall", "CLIENT", "").help("Remove the server from that file again, after asking"),
     flag(COMMAND, "url", "URL", "").help(
-        "With --install, --generate client-config and --generate client-command: for a server over \
-         http, or --transport sse, at this URL",
+        "With --install, --generate client-config and --generate client-command: for a server at \
+         this URL, over http or with --transport sse",
     ),
     flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask; runs are kept, unless --no-history is given"),
     flag(COMMAND, "name", "NAME", "")
-        .help("With --install and --uninstall: the name of the server there, instead of fabric"),
+        .help("With --install and --uninstall: the server's name in the client, instead of fabric"),
     flag(COMMAND, "history", "", "").help(
         "With --install and --state-dir: --install keeps runs for 30 days, without asking; \
          --state-dir keeps them in memory if the folder cannot be used",

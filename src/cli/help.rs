@@ -62,8 +62,8 @@ fn whole(is_short: bool) -> String {
 
 /// How flags and variables go together.
 pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty variable counts \
-    as unset. Times are in seconds. Variables: separate values with commas; set a switch \
-    to true.";
+    as unset. Times are in seconds. In a variable, separate several values with commas, \
+    and set a switch to true.";
 
 fn about(topic: &Topic) -> String {
     let flags = topic.section.map(section).unwrap_or_default();

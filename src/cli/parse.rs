@@ -86,7 +86,7 @@ impl<'a> FlagsAndEnv<'a> {
             && let Some((other, _)) = asked.find(|other| *other != first)
         {
             return Err(format!(
-                "--{} and --{other}: run one command after the other",
+                "--{} and --{other} cannot be combined: run one after another",
                 first.0
             ));
         }

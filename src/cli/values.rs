@@ -139,8 +139,7 @@ pub(super) fn program(text: &str) -> Result<Option<PathBuf>, String> {
 pub(super) fn host(text: &str) -> Result<String, String> {
     let host = Host::parse(text).ok();
     let host = host.map(|host| host.to_string().replace(['[', ']'], ""));
-    let rest =
-        "is not an address or name; give one alone, such as 127.0.0.1, and the port by --port";
+    let rest = "is not an address or name; give one such as 127.0.0.1, and its port with --port";
     valid(host, text, rest)
 }
 
@@ -168,7 +167,7 @@ pub(super) fn seconds(text: &str, may_be_0: bool, most: Duration) -> Result<Dura
         let [least, most] = [MIN_TIME, most].map(|time| time.as_secs_f64());
         let zero = if may_be_0 { "0 or " } else { "" };
         let rest =
-            format!("is not a time; give {zero}seconds from {least} to {most}, such as 30 or 0.5");
+            format!("is not a time; give {zero}{least} to {most} seconds, such as 30 or 0.5");
         wrong(text, rest)
     })
 }
@@ -237,7 +236,7 @@ pub(super) fn secret(text: &str) -> Result<Secret, String> {
 /// The folder of runs. One that was meant for systemd to write, which reads `%S` in its units only, is refused.
 pub(super) fn state_dir(text: &str) -> Result<Option<PathBuf>, String> {
     let folder = (!text.contains('%')).then(|| Some(text.into()));
-    let rest = "has a %, which only a unit of systemd replaces; give the folder's own path";
+    let rest = "has a %, which only systemd units replace; give the path of the folder itself";
     valid(folder, text, rest)
 }
 

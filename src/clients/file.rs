@@ -77,8 +77,8 @@ impl ClientFile {
         let folder = self.path.parent().unwrap_or(&self.path);
         fs::create_dir_all(folder)
             .and_then(|()| std::env::set_current_dir(folder))
-            .map_err(|error| format!("its folder cannot be made or entered: {error}"))?;
-        // Others who do this at the same time wait until it is done. Windows opens no folder, and has only what follows.
+            .map_err(|error| format!("its folder cannot be created or opened: {error}"))?;
+        // Others who write at the same time wait here. Windows cannot open a folder: there, only the next check helps.
         let _locked = File::open(".").inspect(|folder| drop(folder.lock()));
         let unwritable = |error| format!("it cannot be written: {error}");
         let file = Path::new(self.path.file_name().unwrap_or_default());

@@ -67,7 +67,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let made = asked.launch.as_ref();
     let made = made.map(|launch| client.entry(program, launch));
     let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
-    // Whether adding an entry to this text without one makes what is there now, whatever that entry holds.
+    // Whether this text, which has no entry, becomes what is there now if an entry is added, whatever is in that entry.
     let any = Some(&Value::Null);
     let now = document.with(any);
     let is_now = |old: String| now == Ok(Some(old));
@@ -117,7 +117,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
         told += &format!(
-            "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. For an entry of another name, give --name NAME.\n"
+            "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. To add an entry with another name, give --name NAME.\n"
         );
     }
     let asks = !asked.yes || is_foreign;

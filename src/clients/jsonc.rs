@@ -218,7 +218,7 @@ fn object(parts: &[[&str; 2]], open: usize, otherwise: &str) -> Result<Object, S
         if start < close && (depth == 0 || depth == 1 && *token == ",") {
             let key: String = serde_json::from_str(parts[start][1]).unwrap_or_default();
             if members.insert(key.clone(), start..close).is_some() {
-                return Err(format!("the name {key:?} is there twice"));
+                return Err(format!("the name {key:?} appears twice"));
             }
             start = close + 1;
         }
@@ -450,8 +450,8 @@ mod tests {
             "{} {} => it is not JSON: trailing characters at line 1 column 4",
             "{}\n/* x => line 2: a comment has no end",
             "/*/ => line 1: a comment has no end",
-            r#"{"a": 1, "a": 2} => the name "a" is there twice"#,
-            r#"{"servers": {"x": 1, "x": 2}} => the name "x" is there twice"#,
+            r#"{"a": 1, "a": 2} => the name "a" appears twice"#,
+            r#"{"servers": {"x": 1, "x": 2}} => the name "x" appears twice"#,
         ] {
             let (text, why) = case.split_once(" => ").expect("two parts");
             for entry in [Some(&entry()), None] {

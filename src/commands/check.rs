@@ -435,8 +435,7 @@ impl<'a> Report<'a> {
             }
         };
         let text = format!("{name}; not tried, as only a run can test it");
-        self.next
-            .insert_str(0, "What is marked ?? was not tried.\n");
+        self.next.insert_str(0, "Lines marked ?? were not tried.\n");
         self.marked("??", "default model", &text);
     }
 
@@ -549,8 +548,8 @@ mod tests {
                  \n\
                  Warning: Fabric lists no models: no vendor is set up, or none of them answers.\n\
                  [no-models]\n\
-                 \x20   Fix: Set one up on Fabric's host with `fabric --setup`, then restart `fabric\n\
-                 \x20   --serve`.\n\
+                 \x20   Fix: Set up a vendor on Fabric's host with `fabric --setup`, then restart\n\
+                 \x20   `fabric --serve`.\n\
                  \n\
                  Everything works, but read the warnings above.\n\
                  Next: try a run, which this check leaves out because it may cost money:\n\
@@ -565,7 +564,7 @@ mod tests {
     #[test]
     fn the_default_model_is_looked_up_but_not_tried() {
         let listed = ["GPT-x".to_owned()];
-        let own = "??  default model   Fabric's own; not tried, as only a run can test it\n\nEverything works.\nWhat is marked ??";
+        let own = "??  default model   Fabric's own; not tried, as only a run can test it\n\nEverything works.\nLines marked ??";
         let known = "??  default model   gpt-x; not tried, as only a run can test it\n";
         for (model, said) in [
             ("", own),

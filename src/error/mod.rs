@@ -15,7 +15,7 @@ table! {
     /// people see, and what `--help errors` says of it.
     told Kind: &'static str {
         /// Fabric cannot be reached
-        /// Fabric cannot be reached: the connection, DNS or TLS failed, Fabric did not answer in time (runs excepted), or the status was 502 to 504 or 520 to 526
+        /// Fabric cannot be reached: the connection, DNS or TLS failed, Fabric did not answer in time (for runs, see fabric-timeout), or the status was 502 to 504 or 520 to 526
         ApiUnavailable = "fabric-api-unavailable";
         /// No valid API key for Fabric
         /// Fabric's API key is missing or wrong: status 401 or 403
@@ -47,13 +47,13 @@ table! {
         /// The caller's role or scope, or --read-only, does not allow it
         Forbidden = "forbidden";
         /// Too many requests
-        /// Too many runs at once or in one minute, too little memory, or no model tokens left in this month
+        /// Too many runs at once or in one minute, too little memory, or no model tokens left this month
         TooManyRequests = "too-many-requests";
         /// Cancelled
         /// The caller cancelled, or the server stopped
         Cancelled = "cancelled";
         /// Internal error
-        /// A bug in fabric-mcp, or this machine has no thread, no disk space or no folder of patterns any more: the error says which
+        /// A bug in fabric-mcp, or this machine lacks a thread, disk space or the folder of patterns: the error says which
         Internal = "internal-server-error";
     }
 }
@@ -126,10 +126,10 @@ table! {
         /// Run `fabric --setup` on this machine and choose a default model, then try again.
         NotSetUp = (Kind::ApiUnavailable, Failure, "fabric-not-set-up");
         /// Fabric cannot be started: {why}.
-        /// Try again; if it fails again, read what Fabric said: it is in the log of fabric-mcp, and above the problems of fabric-mcp --start-fabric --check.
+        /// Try again. If that fails too, read what Fabric said: in the log of fabric-mcp, or with fabric-mcp --start-fabric --check, above the problems.
         NotStarted = (Kind::ApiUnavailable, Failure, "fabric-not-started");
         /// The Fabric that this server had started has ended.
-        /// Try again, and the server starts Fabric again. The log of fabric-mcp has what Fabric said last.
+        /// Try again: the server then starts Fabric again. The log of fabric-mcp has what Fabric said last.
         FabricEnded = (Kind::ApiUnavailable, Passing, "fabric-ended");
         /// Nothing listens at {url}.
         /// Start `fabric --serve`; if it runs, set FABRIC_BASE_URL to the host and port it prints.
@@ -140,8 +140,8 @@ table! {
         /// The host name in {url} cannot be resolved.
         /// Correct the name in FABRIC_BASE_URL, or fix this machine's DNS; `getent hosts NAME` tests it.
         UnknownHost = (Kind::ApiUnavailable, Passing, "unknown-host");
-        /// {url} does not accept the connection within {limit} s: the host is off, or a firewall drops it.
-        /// Check the host and port in FABRIC_BASE_URL and the firewall; a slow network needs a longer --connect-timeout.
+        /// {url} does not accept the connection within {limit} s: the host may be off, or a firewall may block the connection.
+        /// Check the host and port in FABRIC_BASE_URL, and the firewall. If the network is slow, raise --connect-timeout.
         ConnectTimeout = (Kind::ApiUnavailable, Failure, "connect-timeout");
         /// Fabric at {url} did not answer {request} within {limit} s ({flag}).
         /// Restart `fabric --serve` if it hangs; if it is only slow, raise that limit.
@@ -154,10 +154,10 @@ table! {
         /// Ask for a shorter output, or raise that limit.
         RunTimeout = (Kind::StreamInterrupted, Failure, "");
         /// Fabric at {url} stopped reading {request} before its end.
-        /// Restart `fabric --serve` if it hangs; a slow network needs a longer --request-timeout.
+        /// Restart `fabric --serve` if it hangs; if the network is slow, raise --request-timeout.
         Unread = (Kind::ApiUnavailable, Failure, "no-answer");
         /// Fabric at {url} was silent for {limit} s during the run: the model may have failed; Fabric's own log may say why.
-        /// A slower model needs a longer --idle-timeout.
+        /// If the model is only slow, raise --idle-timeout.
         RunSilent = (Kind::Timeout, Failure, "");
         /// The connection to Fabric at {url} broke off in the middle of the answer to {request}.
         /// Try again if the rest is needed; if it happens again, read the log of Fabric, and of any proxy in front of it.
@@ -205,11 +205,11 @@ table! {
         /// The answer to {request} from {url} is compressed, although that was not asked for: a proxy may be answering there.
         /// Switch off the compression of that proxy, or set FABRIC_BASE_URL to the address of Fabric itself.
         Compressed = (Kind::ApiError, Failure, "");
-        /// {url} answers {request} with a redirect (HTTP {status}), which is not followed, because it would get the key.
+        /// {url} answers {request} with a redirect (HTTP {status}), which is not followed, because the other address would get the key.
         /// Set FABRIC_BASE_URL to the address that the redirect leads to; `curl -sI URL` shows it.
         Redirect = (Kind::ApiError, Failure, "redirect");
         /// Fabric at {url} wants an API key (HTTP {status}), and FABRIC_API_KEY is not set.
-        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; for a client, put it into the entry's env: clients may not see your shell.
+        /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; in a client, put it into the entry's env: clients may not see your shell.
         KeyMissing = (Kind::ApiUnauthorized, Failure, "key-missing");
         /// Fabric at {url} refuses the key in FABRIC_API_KEY (HTTP {status}).
         /// Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may have changed.
@@ -218,7 +218,7 @@ table! {
         /// Put the key itself there, in the client's env; or start the client from a shell where FABRIC_API_KEY is set.
         KeyPlaceholder = (Kind::ApiUnauthorized, Failure, "key-placeholder");
         /// Fabric at {url} does not know {request} (HTTP 404).
-        /// Check the name and FABRIC_BASE_URL: another program may have that port, and a path is only for a Fabric behind a proxy.
+        /// Check the name, and FABRIC_BASE_URL: its port may belong to another program, and it needs a path only if a proxy serves Fabric under one.
         NotFound = (Kind::ApiError, Failure, "not-found");
         /// {url} does not accept a body as large as that of {request} (HTTP {status}): a proxy in front of Fabric may limit it.
         /// Raise the limit of that proxy (client_max_body_size in nginx), or send less.
@@ -235,7 +235,7 @@ table! {
         /// Fabric at {url} failed on {request} (HTTP {status}).
         /// Read Fabric's own log, which says why.
         Failed = (Kind::FabricInternal, Failure, "");
-        /// {url} answers {request} with something that is not Fabric's: another program or a proxy may listen there, or this version of Fabric is too old or too new.
+        /// {url} answers {request} with something that Fabric would not send: another program or a proxy may listen there, or this version of Fabric is too old or too new.
         /// Check FABRIC_BASE_URL before you try again; if it is Fabric, update it or fabric-mcp.
         NotFabric = (Kind::ApiError, Failure, "not-fabric");
         /// The headers of the answer to {request} from {url} are too large.
@@ -253,13 +253,13 @@ table! {
         /// Start it with `fabric --serve --api-key KEY`, or unset FABRIC_API_KEY.
         KeyNotAskedFor = (Kind::ApiError, Warning, "key-not-asked-for");
         /// Fabric lists no models: no vendor is set up, or none of them answers.
-        /// Set one up on Fabric's host with `fabric --setup`, then restart `fabric --serve`.
+        /// Set up a vendor on Fabric's host with `fabric --setup`, then restart `fabric --serve`.
         NoModels = (Kind::ApiError, Warning, "no-models");
         /// Fabric cannot list its models (HTTP 500).
         /// If no vendor is set up, run `fabric --setup` on Fabric's host, then restart `fabric --serve`; otherwise Fabric's own log says why.
         NoVendor = (Kind::ApiError, Failure, "no-vendor");
         /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
-        /// Until then, name one of fabric_list_models as model_name.
+        /// Until then, give model_name, one of those that fabric_list_models lists.
         NoDefaultModel = (Kind::ApiError, Failure, "no-default-model");
         /// Fabric has no strategies: it cannot read their folder (HTTP 500), usually because they were never downloaded.
         /// Run `fabric --setup` on Fabric's host and choose Strategies there.
@@ -318,7 +318,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What is said of a Fabric that somebody else has started, and what of one that this server starts.
+/// Words about a Fabric that somebody else has started, and those about one that this server starts.
 const OF_OTHERS: [(&str, &str); 6] = [
     (", then restart `fabric --serve`", ""),
     ("; otherwise Fabric's own log says why", ""),

@@ -140,7 +140,7 @@ impl Process {
         self.up.latest(None)
     }
 
-    /// Why it could not be started in the last minute, if nobody could since.
+    /// Why the last start failed, if that was within the last minute and no start has worked since.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.up.failure(MINUTE)
     }
@@ -155,8 +155,8 @@ impl Process {
         self.up.invalidate(|_| true);
     }
 
-    /// After a request without an answer in time: the next one gets a new Fabric if this one does not answer anything. What
-    /// it may still be doing for others goes on until their time is over.
+    /// After a request that got no answer in time: if Fabric answers nothing at all, the next request gets a new one.
+    /// Requests that the old one still works on go on until their time is over.
     pub(super) fn replace_if_hung(&self) {
         if let Some(one) = self.running()
             && !one.refuses("wrong")

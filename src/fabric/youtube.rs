@@ -195,8 +195,8 @@ pub(super) fn transcript_error(error: Error, body: &[u8]) -> Error {
         (
             has("googleapi:") || (has("API") && has("fabric --setup")),
             Kind::FabricInternal,
-            "Fabric has no YouTube API key that works, and this version of it gets no transcript \
-             without one: give it one with `fabric --setup` on its host, or update Fabric.",
+            "Fabric has no YouTube API key that works, and this version gets no transcript \
+             without a key: give it a key with `fabric --setup` on its host, or update Fabric.",
         ),
     ];
     if let Some((_, kind, detail)) = known.into_iter().find(|(is_it, ..)| *is_it) {

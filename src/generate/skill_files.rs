@@ -114,7 +114,7 @@ pub(crate) fn write(
     if is_each && size > ROOM {
         report += &format!(
             "Their names and descriptions have {size} characters, and some clients have room for \
-             only {ROOM}: for these, --generate skill makes them one skill.\n"
+             only {ROOM}: for these clients, --generate skill makes one skill of all.\n"
         );
     }
     Ok((report, good))

@@ -13,13 +13,13 @@ const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 /// The unit that starts `program`, or the template of units, whose instance is the port.
 ///
 /// # Errors
-/// A path that would not mean itself in a unit.
+/// The path has characters that mean something else in a unit.
 pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> {
     // ExecStart= takes this path as it is: white space, quotes, backslashes, $ and % mean something there.
     let is_usual = |c: char| c.is_alphanumeric() || "/-_.+@~:".contains(c);
     let path = program.to_str().filter(|path| path.chars().all(is_usual));
     let why = "move it to where the path has only usual characters, such as /usr/local/bin";
-    let path = path.ok_or_else(|| format!("systemd starts no program at {program:?}; {why}"))?;
+    let path = path.ok_or_else(|| format!("systemd cannot start {program:?}; {why}"))?;
     let is_hidden = HIDDEN.iter().any(|folder| program.starts_with(folder));
     let marks = [
         ("@UNIT@", !is_template),
@@ -81,7 +81,7 @@ mod tests {
         for path in all.split('|') {
             for is_template in [false, true] {
                 let expected = format!(
-                    "systemd starts no program at {path:?}; move it to where the path has only \
+                    "systemd cannot start {path:?}; move it to where the path has only \
                      usual characters, such as /usr/local/bin"
                 );
                 assert_eq!(unit(Path::new(path), is_template).unwrap_err(), expected);

@@ -24,7 +24,7 @@ const TOO_LARGE: Rejection = Rejection(
     413,
     "The body of the request is too large. At most 8388608 bytes are accepted.",
 );
-const INCOMPLETE: Rejection = Rejection(408, "The body did not arrive, or not in time.");
+const INCOMPLETE: Rejection = Rejection(408, "The body of the request did not arrive in time.");
 const MALFORMED: Rejection = Rejection(400, "The body of the request is not properly chunked.");
 const NO_MEMORY: Rejection = Rejection(
     503,

@@ -18,7 +18,7 @@ use crate::url::split;
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
 
-/// Stands for a byte beyond ASCII; none is sent itself.
+/// Stands for a byte beyond ASCII. A peer cannot send this character itself.
 const OPAQUE: u8 = b'\x7f';
 
 /// Head buffer that an idle connection keeps, in bytes.
@@ -224,7 +224,7 @@ impl Head {
             }
             (_, (Some(coding), None)) if coding.eq_ignore_ascii_case("chunked") => {
                 if !modern {
-                    return bad("A request of HTTP/1.0 must have no Transfer-Encoding.");
+                    return bad("A request of HTTP/1.0 must not have Transfer-Encoding.");
                 }
                 Framing::Chunked
             }
@@ -312,7 +312,7 @@ fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>)
         .iter()
         .all(|b| matches!(b, b'\t' | b' '..=b'~' | 0x80..))
     {
-        return bad("The value of a header must have no control characters.");
+        return bad("The value of a header must not have control characters.");
     }
     let value_start = start + line.len() - value.trim_ascii_start().len();
     Ok((

@@ -170,7 +170,7 @@ impl Acceptor {
             }
         };
         if let Err(e) = sync::start("http", stack_size, Box::new(serve)) {
-            log::error!("{peer}: dropped, no thread for it: {e}");
+            log::error!("{peer}: dropped, because no thread could be started: {e}");
         }
     }
 

@@ -11,7 +11,7 @@ const TICKS: f64 = 100.0;
 pub(super) fn metrics() -> Option<String> {
     let read = |name| fs::read_to_string(format!("/proc/self/{name}")).ok();
     let [stat, status, limits] = ["stat", "status", "limits"].map(read);
-    // With the one that lists the folder, as other programs count them.
+    // Includes the descriptor that lists this folder, as in other programs.
     let open_files = fs::read_dir("/proc/self/fd").ok()?.count();
     of(&stat?, &status?, &limits?, open_files)
 }

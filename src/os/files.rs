@@ -4,7 +4,7 @@ use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 
-/// `O_NONBLOCK`, where we know its number; std has no name for it. Opening a pipe waits for its other end without it.
+/// `O_NONBLOCK`, where its number is known; std has no name for it. Without it, opening a pipe waits for the other end.
 #[cfg(unix)]
 const AT_ONCE: i32 = match (cfg!(target_os = "linux"), cfg!(target_vendor = "apple")) {
     (true, _) if cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) => 0o4000,

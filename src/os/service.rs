@@ -59,7 +59,7 @@ pub(crate) fn healthcheck(host: &str, port: u16) -> Result<(), String> {
     };
     ask(address, HEALTHCHECK).map_err(|error| {
         format!(
-            "--healthcheck: the server at http://{address}/healthz {error}; start one with \
+            "--healthcheck: the server at http://{address}/healthz {error}; start a server with \
              --transport http, and give --healthcheck the same FABRIC_MCP_HOST and FABRIC_MCP_PORT"
         )
     })

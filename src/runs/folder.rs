@@ -62,8 +62,8 @@ pub(crate) struct Folder {
     pub(super) path: PathBuf,
     /// See `ledger`.
     pub(super) ledger: Mutex<LedgerState>,
-    /// Another process kept the lock of the ledger for too long: it is not waited for again until it lets go. Held over
-    /// that wait, and locked before `ledger`.
+    /// Whether another process has kept the ledger's lock for too long: nobody waits for it again until it lets go.
+    /// Held during that wait, and locked before `ledger`.
     pub(super) is_held: Mutex<bool>,
     /// A record or a line has been written since the last write that failed.
     pub(super) has_written: AtomicBool,
@@ -88,7 +88,7 @@ impl Folder {
         let shown = given.display();
         let failed = |error: io::Error| {
             let why = unusable("folder", given, &error);
-            format!("--state-dir: {why}; give one that you may write to")
+            format!("--state-dir: {why}; give a folder that you may write to")
         };
         let mut builder = DirBuilder::new();
         builder.recursive(true);
@@ -433,8 +433,8 @@ impl Folder {
         self.failing.load(Ordering::Relaxed)
     }
 
-    /// All that could not be written has been, if anything can be written again. Not more than once in a while: on a full
-    /// disk, what is removed makes room for the next end, but not for long.
+    /// Ends the state "failing", if there is room again, and logs it: at most once in a while, since on a full disk the
+    /// removal of old runs makes room only for a moment.
     pub(super) fn recovered(&self) {
         let is_due = lock(&self.recovered).is_none_or(|at| at.elapsed() >= REFRESH);
         let works = self.has_written.load(Ordering::Relaxed) && self.is_failing();

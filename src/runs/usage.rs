@@ -80,7 +80,7 @@ pub(crate) fn usage(
     }
     if unread > 0 {
         let lines = counted(unread, "line");
-        log::warn!("{lines} of the ledger cannot be read: that use is missing here");
+        log::warn!("{lines} of the ledger cannot be read: what they record is missing here");
     }
     let (mut all, mut costs, mut rows) = (Sums::default(), 0., Vec::new());
     let mut unpriced = BTreeSet::new();
@@ -95,7 +95,7 @@ pub(crate) fn usage(
     }
     if prices.is_some() && !unpriced.is_empty() {
         let models = Vec::from_iter(unpriced).join(", ");
-        log::warn!("there is no price for {models}: what that cost is missing here");
+        log::warn!("there is no price for {models}: their cost is missing here");
     }
     rows.push(row(["all", ""], all, prices.map(|_| rounded(costs))));
     Ok(rows)

@@ -68,7 +68,7 @@ const FEWEST: usize = 3;
 /// gets at least this share of the best score.
 const MOST_NEEDS: usize = 4;
 const OF_TWO: f32 = 0.8;
-/// Share of a pattern that does, or is about, what the query says is not meant, and of one that only speaks of it.
+/// What a pattern keeps of its score if it does, or is about, what the query excludes; and if it only mentions that.
 const EXCLUDED: f32 = 0.3;
 const HARDLY: f32 = 0.7;
 /// Requests that people make of a computer and no pattern is for.

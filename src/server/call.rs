@@ -34,8 +34,8 @@ impl Call {
         self.head.needs == Resource::Runs
     }
 
-    /// Does it on a thread that `start` gets it, and sends its answer to `peer`: when it is done, or for a run when its
-    /// caller has waited long enough.
+    /// Does the call on a thread that `start` finds, and sends the answer to `peer`: when it is done, or for a run,
+    /// when the caller has waited long enough.
     pub(crate) fn serve(
         self,
         server: &Server,
@@ -96,7 +96,7 @@ impl Call {
 impl CallHead {
     /// The answer of a call that could not run or did not finish: there was no free place, or a panic.
     pub(crate) fn fail(&self, error: Error) -> Answer {
-        // What is known to be wrong helps more, but nobody who has cancelled the call.
+        // What is wrong with the arguments helps the caller more, unless the caller has cancelled.
         let refused = self.refused.clone();
         let refused = refused.filter(|_| error.kind != Kind::Cancelled);
         self.refuse(refused.unwrap_or(error).into())

@@ -194,7 +194,7 @@ fn one(
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
     if !server.backend.runs.keeps() {
-        let why = "This server keeps no runs (--keep-runs 0, --patterns-dir): it has no tasks.";
+        let why = "This server keeps no runs (--keep-runs 0, --patterns-dir), so it has no tasks.";
         return Err(Refusal::new(METHOD_NOT_FOUND, why));
     }
     if !request.context().revision.is_legacy() && !request.context().tasks {
@@ -211,7 +211,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         let (backend, revision) = (&context.backend, result.revision);
         let all = backend.runs.list(&context.caller().identity);
         let why =
-            "Without a login a task can be found only by its id, so there is no list of tasks.";
+            "Without a token, a task can be found only by its id, so there is no list of tasks.";
         let all = all.ok_or_else(|| Refusal::new(METHOD_NOT_FOUND, why))?;
         let keep = backend.settings.keep;
         cursor.write(result, "tasks", all.iter(), |run| {

@@ -327,7 +327,7 @@ impl Context {
         let renewed = next_month(now);
         let again = parse(&renewed).map(|again| Duration::from_millis(again.saturating_sub(now)));
         let detail = format!(
-            "You may use {budget} tokens in a month; {left} are left, and this input has about \
+            "You may use {budget} model tokens a month; {left} are left, and this input has about \
              {input}. You get the full number again on {renewed} (UTC). Nothing was run."
         );
         Err(Error {

@@ -14,8 +14,8 @@ use super::{Context, Outcome, Prepared, Tool, ToolResult};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
     title: "Get Fabric's configuration",
-    description: "Get Fabric's configuration as its API shows it: some vendors \
-        (fabric_list_models has those that work), no secrets.",
+    description: "Get Fabric's configuration as its API shows it: only some vendors \
+        (fabric_list_models has those that work), and no secrets.",
     output: r#"{"type":"object","properties":{},"additionalProperties":true}"#,
     read_only: true,
     declare: |_, _| Ok(Prepared::new(configuration)),

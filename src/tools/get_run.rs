@@ -32,10 +32,11 @@ const MAX_WAIT: usize = 50;
 
 /// Runs in a list, and what is said if there are more.
 const LATEST: usize = 50;
-const OLDER: &str = "Only the latest 50 runs are listed: query finds older ones by their words.";
+const OLDER: &str =
+    "Only the latest 50 runs are listed. To find an older one, give words in query.";
 /// What is said if a list is asked for as well as one run.
 const NOT_USED: &str =
-    "What finds runs, `query` and `since`, was not used: leave run_id out for that.";
+    "`query` and `since` were not used: they search the list of runs. Leave run_id out.";
 /// Characters of its output that a run is listed with, and that a query looks at.
 const EXCERPT: usize = 60;
 const SEARCHED: usize = 200;
@@ -110,7 +111,7 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     let all = runs.list(owner).ok_or_else(|| {
         refused(
-            "`run_id` is missing: without a login there is no list of runs, because anyone who \
+            "`run_id` is missing: without a token there is no list of runs, because anyone who \
              has a run's id may read that run. Take the id from the result of fabric_run_pattern, \
              or use a server with tokens (--tokens-file).",
         )
@@ -162,7 +163,7 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
 fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
     match (all, &context.backend.settings.memory_only) {
         (Some((number, oldest)), _) => format!(
-            "Of the {} kept since {}, none fits. Without query and since, the latest 50 are listed.",
+            "Of the {} kept since {}, none fits. Leave query and since out to list the latest 50.",
             counted(number, "run"),
             time::timestamp(oldest)
         ),
@@ -173,8 +174,8 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         _ if !context.backend.runs.keeps() => {
             "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
         }
-        _ => "No run of yours is kept: this server knows of none, or the time of all of them \
-              (--keep-runs) is over. Those of other callers are not listed."
+        _ => "No run of yours is kept: this server knows of none, or the time for which they are \
+              kept (--keep-runs) is over. Runs of other callers are not listed."
             .to_owned(),
     }
 }

@@ -17,7 +17,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "Find the Fabric pattern for a task. Patterns are tested prompts for one task \
         each, such as summarize or explain_code. With query: the best first, with what they do \
         and the variables they need. If none fits, ask once more: what goes in, what should come \
-        out. Without: all names.",
+        out. Without query: all names.",
     output: include_str!("results/list_patterns.json"),
     read_only: true,
     declare,

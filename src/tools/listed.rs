@@ -83,7 +83,7 @@ pub(super) fn not_listed(what: &str, name: &str, of: &str, names: &Names, other:
     };
     let rest = match names.is_empty() {
         true => "None are stored.".to_owned(),
-        false => format!("Give one that {tool} has."),
+        false => format!("Give one that {tool} lists."),
     };
     format!("Fabric has no {what} named \"{shown}\"{of}.{hint} {rest}")
 }

@@ -149,7 +149,7 @@ impl Prepared {
     fn looked_up(mut self, has_names: bool, arguments: &mut Arguments<'_>) -> Prepared {
         let is_safe = |(key, value): &(_, String)| *key != "pattern" || known(value).is_some();
         if has_names && let Err(error) = arguments.faults() {
-            // What is no pattern may be a text in the wrong place.
+            // A name that is no pattern's may be private text in the wrong place.
             self.fields.retain(is_safe);
             self.needs = Resource::Calls;
             self.refused = Some(error);
@@ -170,7 +170,7 @@ impl Tool {
     /// `invalid-request`, naming the arguments, what was wrong with them and what is allowed.
     pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Result<Prepared, Error> {
         let read = |all: &mut Arguments<'_>| (self.declare)(all, policy);
-        // Some models put all of them into an object of their own. A misspelled `dry_run` is none: it would be paid for.
+        // Some models wrap all arguments in one object. A misspelled `dry_run` is not that: the call would be paid for.
         let known = LazyCell::new(|| self.argument_names(policy));
         let is_known = |(name, _): &(Cow<'_, str>, Node<'_>)| known.contains(&&**name);
         let own = match given {

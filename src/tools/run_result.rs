@@ -103,7 +103,7 @@ pub(crate) fn result(
     let earlier = || {
         let steps = report.partial.iter().zip(&record.patterns).zip(1..);
         steps.map(|((text, pattern), step)| {
-            format!("What came from step {step} ({pattern}), not the result: {text}")
+            format!("Output of step {step} ({pattern}), which is not the result: {text}")
         })
     };
     let failed = |error: Error| match part {

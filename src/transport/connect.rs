@@ -193,7 +193,7 @@ impl Relay {
         }
     }
 
-    /// Passes on a line. Does not wait for an answer, but to `initialize` and notifications.
+    /// Passes on a line. Waits for an answer only if it is to `initialize` or to a notification.
     pub(crate) fn pass_on(self: &Arc<Self>, line: Vec<u8>) {
         let mut inbound = Inbound::read(&line, false);
         inbound.refuse_ids(|id| self.inflight.contains(id));
@@ -263,12 +263,12 @@ impl Relay {
     /// Sends a request, and passes on the messages of the reply until each part is answered or cancelled.
     ///
     /// # Errors
-    /// Why others are not.
+    /// Why a part has no answer.
     fn exchange(&self, request: &Arc<RelayedRequest>, line: &[u8]) -> Result<(), Error> {
         request.still_waiting()?;
         let has_session = matches!(request.headers[..], [(SESSION_HEADER, _), ..]);
-        // Without a session, closing the response cancels the request. What may be silent for hours does not wake up ten
-        // times a second for that: the server's next comment does it.
+        // Without a session, closing the response cancels the request. A subscription, which may be silent for hours,
+        // does not check for that ten times a second, but at the server's next comment.
         let is_watched = !has_session && request.needs != Resource::Streams;
         let _watch = is_watched.then(|| watch(&(request.clone() as Observer)));
         let reply = self.send("POST", &request.headers, request.limit, line);
@@ -397,13 +397,13 @@ impl Relay {
         self.agent.run(sent.timeout_global(limit).build())
     }
 
-    /// The error for a reply with this status that does not answer all. `said` are the server's words.
+    /// The error for a reply with this status that leaves something unanswered. `said` are the server's words.
     fn refused(&self, status: u16, is_stream: bool, is_lost: bool, said: &str) -> Error {
         let (kind, words) = match status {
             200 if is_stream => (Kind::StreamInterrupted, CUT),
             401 => (Kind::Forbidden, TOKEN),
-            403 => (Kind::Forbidden, "refuses this."),
-            400 | 413 if !said.is_empty() => (Kind::ApiError, "refuses this."),
+            403 => (Kind::Forbidden, "refuses this request."),
+            400 | 413 if !said.is_empty() => (Kind::ApiError, "refuses this request."),
             404 if is_lost => (Kind::ApiError, ENDED),
             429 | 503 => (Kind::TooManyRequests, "is busy. Try again in a moment."),
             500.. => (Kind::ApiError, FAILED),

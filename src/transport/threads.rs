@@ -48,7 +48,7 @@ pub(crate) fn start(work: Work) -> Result<(), Error> {
     sync::start("call", WORKER_STACK, Box::new(begun)).map_err(|_| {
         Error::new(
             Kind::TooManyRequests,
-            "This machine could start no thread for this call, so nothing was run. Try again in a moment.",
+            "This machine could not start a thread for this call: nothing was run. Try again in a moment.",
         )
     })
 }

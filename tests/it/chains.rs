@@ -76,7 +76,7 @@ fn each_step_gets_the_output_of_the_one_before_over_every_transport() {
         fabric.once_run(Reply::sse().content("kept two").cut());
         let result = client.call("fabric_run_pattern", plan.clone());
         expect::failure(era, &result, "fabric-stream-interrupted");
-        let first = "What came from step 1 (ai), not the result: kept one";
+        let first = "Output of step 1 (ai), which is not the result: kept one";
         expect::contains(&result, [first, "\"kept two\""]);
         // What was paid for is told, whatever came of it.
         let run = json!({"run_id": result["_meta"]["run_id"]});

@@ -50,7 +50,7 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
         (
             list,
             "api-error status=200",
-            "something that is not Fabric's",
+            "something that Fabric would not send",
         ),
         (Reply::silence(), "timeout reason=", "was silent for 1 s"),
         (Reply::closes(), "api-unavailable reason=", ""),

@@ -56,7 +56,7 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     let run = |context: &str| ai(json!({"context_name": context}));
     let says = [
         "`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?",
-        "Give one that fabric_list_contexts has. Nothing was run.",
+        "Give one that fabric_list_contexts lists. Nothing was run.",
     ];
     refused(&mut client, run("wrok"), says);
     fabric.expect_chats(0);
@@ -79,7 +79,7 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
 fn a_strategy_that_is_not_there_is_refused() {
     let (fabric, mut client) = ready();
     let run = |strategy: &str| ai(json!({"strategy_name": strategy}));
-    let says = "no strategy named \"selfrefin\". Did you mean \"self-refine\"? Give one that fabric_list_strategies has";
+    let says = "no strategy named \"selfrefin\". Did you mean \"self-refine\"? Give one that fabric_list_strategies lists";
     refused(&mut client, run("selfrefin"), [says]);
     let plan = ai(json!({"then": ["ai", {"pattern_name": "ai", "strategy_name": "cto"}]}));
     let says = ["`then[1].strategy_name`", "\"cot\""];
@@ -93,8 +93,8 @@ fn a_strategy_that_is_not_there_is_refused() {
 #[test]
 fn a_single_run_asks_for_models_only_when_it_failed() {
     let run = |model: &str, vendor: &str| ai(json!({"model_name": model, "vendor_name": vendor}));
-    let model = "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? Give one that fabric_list_models has.";
-    let vendor = "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? Give one that fabric_list_models has";
+    let model = "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? Give one that fabric_list_models lists.";
+    let vendor = "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? Give one that fabric_list_models lists";
     let case = "Fabric has no vendor named \"openai\". Did you mean \"OpenAI\"?";
     let model_case =
         "Fabric has no model named \"GPT-X\" of the vendor OpenAI. Did you mean \"gpt-x\"?";

@@ -181,7 +181,7 @@ fn no_memory_for_a_connections_thread_costs_that_connection() {
         return;
     }
     let others: Vec<Http> = (0..5).map(|_| server.connect()).collect();
-    server.process.wait_stderr("no thread for it");
+    server.process.wait_stderr("no thread could be started");
     drop(others);
     client.success("fabric_list_strategies", json!({}));
     server.process.limit("--as=unlimited:");

@@ -339,7 +339,7 @@ fn runs_are_found_by_their_words_and_time_and_a_refused_call_is_none() {
     }
     let id = asked(&mut other, json!({}))["runs"][0]["run_id"].take();
     let got = asked(&mut other, json!({"run_id": id, "query": "contracts"}));
-    expect::contains(&got["warnings"][0], ["`query`", "leave run_id out"]);
+    expect::contains(&got["warnings"][0], ["`query`", "Leave run_id out"]);
     let refused = other.failure(GET, json!({"since": "yesterday"}), "invalid-request");
     expect::contains(&refused, ["`since` must be a date in UTC", "2d"]);
 }
@@ -436,7 +436,7 @@ fn what_the_earlier_steps_gave_outlives_a_cancellation_and_the_process() {
         assert_eq!(data(&got)["status"], end, "{got}");
         expect::contains(
             &got,
-            ["What came from step 1 (summarize), not the result: kept one"],
+            ["Output of step 1 (summarize), which is not the result: kept one"],
         );
         fabric.expect_chats(2);
     }

@@ -225,7 +225,7 @@ fn many_skills_are_told_that_one_would_do() {
         folder.write(&name, said);
     }
     let finished = generate(&flag, &format!("{}/skills --all", folder.text()));
-    let words = "--generate skill makes them one skill";
+    let words = "--generate skill makes one skill of all";
     finished.expect_code(0).expect_stdout(words);
 }
 

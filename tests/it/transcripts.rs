@@ -77,7 +77,7 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
         (failure(&quote), API_ERROR, "'s reason: yt-dlp failed with"),
         (no_page, API_ERROR, "too old to get transcripts"),
         (blank, API_ERROR, "gave Fabric no transcript"),
-        (foreign, API_ERROR, "not Fabric's"),
+        (foreign, API_ERROR, "Fabric would not send"),
         (broken, INTERNAL, "Fabric's own log"),
         (wrong_key, UNAUTHORIZED, "wants an API key"),
         (Reply::closes(), UNAVAILABLE, "closed the connection"),

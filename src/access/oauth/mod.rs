@@ -508,7 +508,7 @@ impl OAuth {
         // well.
         let is_any = url.host.address().is_some_and(|ip| ip.is_unspecified());
         if !issuer.host.leads_here() && (url.host.leads_here() || is_any) {
-            return Err(format!("names {what} on this machine"));
+            return Err(format!("names {what} on this machine, not its own"));
         }
         Ok(url)
     }

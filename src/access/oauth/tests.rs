@@ -348,7 +348,7 @@ fn what_an_issuer_lacks_is_told_before_anybody_comes() {
         it put FABRIC_MCP_OAUTH_CLIENT_ID into the audience too, or let this client introspect \
         the tokens of others";
     let powerless = "the OAuth issuer URL/as issues tokens that are refused: This token may not \
-        do that: it needs the role read, or the OAuth scope fabric:read.";
+        do that: the request needs the role read, or the OAuth scope fabric:read.";
     let fits = "introspection works, and the audience fits";
     let unauthorized = FakeReply::Answer(401, "{}".into());
     let (client, escape) = ("unauthorized_client", "\u{1b}[31m");
@@ -711,7 +711,7 @@ fn an_issuer_elsewhere_does_not_lead_here() {
         assert_eq!(read(issuer, endpoint).as_deref(), Ok(endpoint));
     }
     let insecure = "names an introspection endpoint without https";
-    let local = "names an introspection endpoint on this machine";
+    let local = "names an introspection endpoint on this machine, not its own";
     for (endpoint, why) in [
         ("http://127.0.0.1:8080/i", insecure),
         ("https://127.0.0.1/i", local),

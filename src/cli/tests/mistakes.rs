@@ -36,14 +36,14 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --API_KEY=hunter2 => --API_KEY is refused, because every user of this machine can read a command line;
     set the variable FABRIC_API_KEY instead
 --host http://joe:hunter2@x => --host: "…@x" is not an address or name;
-    give one alone, such as 127.0.0.1, and the port by --port
+    give one such as 127.0.0.1, and its port with --port
 --transport streamable => --transport: "streamable" is not one of the choices; give stdio, http or sse
 --port 65536 => --port: "65536" is not a number from 0 to 65535; give one
 --port +1 => --port: "+1" is not a number from 0 to 65535; give one
 --host= => --host: "" is not an address or name;
-    give one alone, such as 127.0.0.1, and the port by --port
+    give one such as 127.0.0.1, and its port with --port
 --host 127.0.0.1:80 => --host: "127.0.0.1:80" is not an address or name;
-    give one alone, such as 127.0.0.1, and the port by --port
+    give one such as 127.0.0.1, and its port with --port
 --mcp-path mcp => --path: "mcp" is not allowed; PATH
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
@@ -57,8 +57,8 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     give a file with a line MODEL INPUT OUTPUT for each model
 --state-dir x --usage --prices token => --prices: "token", line 1: a line is MODEL INPUT OUTPUT,
     what a million tokens cost, such as gpt-4o 2.50 10
---state-dir %S/x => --state-dir: "%S/x" has a %, which only a unit of systemd replaces;
-    give the folder's own path
+--state-dir %S/x => --state-dir: "%S/x" has a %, which only systemd units replace;
+    give the path of the folder itself
 --fabric-url localhost:8080 => --fabric-url: the URL has no scheme; did you mean http://localhost:8080 or https://localhost:8080?
 --fabric-url= => --fabric-url: the URL must begin with http:// or https://, as in
     http://127.0.0.1:8080
@@ -68,9 +68,9 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     leave one of them out, or unset it if it is a variable
 --start-fabric= => --start-fabric: "" is not a program; give its path
 --start-fabric /bin/fabric => --start-fabric takes its value after =: did you mean --start-fabric=/bin/fabric?
---run-timeout 0 => --run-timeout: "0" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5
+--run-timeout 0 => --run-timeout: "0" is not a time; give 0.001 to 604800 seconds, such as 30 or 0.5
 --keep-runs 1e3 => --keep-runs: "1e3" is not a time;
-    give 0 or seconds from 0.001 to 7776000, such as 30 or 0.5
+    give 0 or 0.001 to 7776000 seconds, such as 30 or 0.5
 --max-runs 0 => --max-runs: "0" is not a number from 1 to 4096; give one
 --allow-pattern a/b => --allow-pattern: "a/b" is not a pattern's name;
     give 1 to 128 characters without / and \
@@ -90,8 +90,8 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     did you mean zed?
 --generate client-command => --generate client-command: "" is not a known client; give one of CLIENTS
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
---install zed --uninstall zed => --install and --uninstall: run one command after the other
---install zed --install warp => --install and --install: run one command after the other
+--install zed --uninstall zed => --install and --uninstall cannot be combined: run one after another
+--install zed --install warp => --install and --install cannot be combined: run one after another
 --install zed warp => "warp" does not belong to a flag; after --install or --uninstall, give one client
 --yes => --yes only works with --install or --uninstall; leave it out, or add that
 --generate skill x --all => --all only works with --generate skills; leave it out, or add that

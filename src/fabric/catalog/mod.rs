@@ -85,9 +85,9 @@ pub(crate) struct Entry {
     pub(crate) variables: Vec<String>,
 }
 
-/// How long a caller waits for another's read before it starts its own, where a read takes long: of models, for which
-/// Fabric asks its vendors and meanwhile gives a second caller an empty list; of strategies with all their texts; and of
-/// whatever is read from folders.
+/// How long a caller waits for another's read before it starts its own, where a read takes long: of strategies with
+/// their texts, of anything in folders, and of models: Fabric asks its vendors for them, and meanwhile gives a second
+/// caller an empty list.
 pub(super) const LONG_PATIENCE: Duration = Duration::from_secs(10);
 /// How old the models and the configuration may be: to answer, Fabric may have to ask its vendors.
 const SHARED: Duration = Duration::from_secs(5);
@@ -238,7 +238,7 @@ impl Catalog {
         })?;
         if next.into_inner() == 0 && !names.is_empty() {
             let detail =
-                "This machine could start no thread to read the patterns. Try again later.";
+                "This machine could not start a thread to read the patterns. Try again later.";
             return Err(Error::new(Kind::Internal, detail));
         }
         Ok(entries)

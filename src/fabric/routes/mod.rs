@@ -447,7 +447,7 @@ pub(crate) fn lacks_nothing(
     let unknown = given.keys().filter(|name| !needed.contains(name));
     let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
         "" => String::new(),
-        names => format!(" It has no variable {}.", text::shown(names, 500)),
+        names => format!(" The pattern has no variable {}.", text::shown(names, 500)),
     };
     let detail = format!(
         "`{field}` lacks {}, which the pattern {pattern} needs. Give variables {{{shape}}}.{unknown} Nothing was run.",
@@ -488,8 +488,8 @@ pub(crate) fn not_found(name: &Name, names: &Names, allows: &dyn Fn(&str) -> boo
     let hint = match names::in_quotes(found, "and").as_str() {
         "" => "fabric_list_patterns has them all.".to_owned(),
         found => format!(
-            "A search for this finds {found}. If none of them does the task, describe it as query \
-             of fabric_list_patterns."
+            "A search for this finds {found}. If none of them does the task, describe the task as \
+             query of fabric_list_patterns."
         ),
     };
     let detail = format!("Fabric has no pattern named \"{wanted}\".{meant} {hint}");

@@ -113,7 +113,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
     assert_eq!(found, (Kind::Timeout, Some(Cause::RunSilent), None));
     let expected = format!(
         "Fabric at {} was silent for 0.3 s during the run: the model may have failed; Fabric's \
-         own log may say why. A slower model needs a longer --idle-timeout.",
+         own log may say why. If the model is only slow, raise --idle-timeout.",
         fixture.url
     );
     assert_eq!(error.detail, expected);
@@ -292,7 +292,7 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     let error = client.pattern(&name("shorten_paper"), &unobserved());
     let error = error.unwrap_err();
     let expected = "Fabric has no pattern named \"shorten_paper\". A search for this finds \
-        \"summarize\" and \"summarize_paper\". If none of them does the task, describe it as \
+        \"summarize\" and \"summarize_paper\". If none of them does the task, describe the task as \
         query of fabric_list_patterns.";
     assert_eq!(error.detail, expected);
     let error = client.pattern(&name("qqq"), &unobserved()).unwrap_err();

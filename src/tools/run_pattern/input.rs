@@ -25,7 +25,7 @@ impl InputSource {
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<Option<InputSource>, Error> {
         let video = "youtube: Address at youtube.com or youtu.be.";
         let video = arguments.parsed(video, |path, url| {
-            let other = " A text is given as input_text, the id of a run as run_id.";
+            let other = " Give a text as input_text, and the id of a run as run_id.";
             VideoId::parse(path, url).map_err(|error| refused(error.detail + other))
         });
         let style = TranscriptStyle::read(arguments);
@@ -71,8 +71,8 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
     if record.state != RunState::Completed {
         let status = record.state.name();
         let detail = format!(
-            "`{argument}` is a run with the status {status}: only the output of a completed one \
-             can be an input. Nothing was run."
+            "`{argument}` names a run with the status {status}: only the output of a completed \
+             run can be an input. Nothing was run."
         );
         return Err(refused(detail).about(argument));
     }
@@ -211,7 +211,7 @@ fn meant(text: &str) -> Option<Thing> {
         [b'/', ..] | [b'~' | b'.', b'/', ..] => is_file,
         _ => false,
     };
-    // Names may, too, if they have a number and are written as titles are.
+    // Names of files may have blanks too, if they have a number and are written like titles.
     let in_title = |word: &str| word.starts_with(|c: char| c.is_uppercase() || !c.is_alphabetic());
     let is_title = text.contains(' ') && text.rsplit(' ').skip(1).all(in_title);
     let (start, end) = text.rsplit_once([' ', '(']).unwrap_or_default();

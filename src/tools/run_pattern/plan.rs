@@ -126,7 +126,7 @@ pub(super) fn no_input() -> Error {
 /// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<Context>) -> Error {
     let fabric = &context.backend.fabric;
-    // Fabric's words in every language, with nothing after one or both.
+    // What Fabric says in every language, if it has no default vendor, or neither model nor vendor.
     let mut words = ["Default Model = Default Vendor =", "Default Vendor = ."].into_iter();
     if step.model.is_empty() && words.any(|words| error.detail.contains(words)) {
         return Error {
@@ -367,7 +367,7 @@ mod tests {
         ] {
             assert_eq!(unknown(&models, model, vendor), None, "{model} {vendor}");
         }
-        let ends = "Give one that fabric_list_models has.";
+        let ends = "Give one that fabric_list_models lists.";
         let model_named = "model_name: Fabric has no model named";
         let vendor_named = "vendor_name: Fabric has no vendor named";
         let mine = format!("{model_named} \"gpt-y\". Did you mean \"gpt-x\"? ");

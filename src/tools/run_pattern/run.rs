@@ -166,7 +166,7 @@ impl RunPattern {
         let cut = part.total_chars.zip(part.next_offset);
         let omitted = cut.map(|(all, shown)| all - shown);
         let cut = omitted.map(|omitted| {
-            format!("This is the beginning of the prompt: with max_chars you get the other {omitted} characters.")
+            format!("This is the beginning of the prompt: raise max_chars to get the other {omitted} characters.")
         });
         Ok(Outcome::text("output_text", part.text.to_owned())
             .member("output_format", DEFAULT_FORMAT)

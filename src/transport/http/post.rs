@@ -99,7 +99,7 @@ pub(super) fn revoked() -> Error {
     Error::new(
         Kind::Forbidden,
         "Your token was removed, changed or has expired, or its issuer no longer confirms it, so \
-         nothing more is sent here. Get a valid one, then ask again: a step that had begun goes on.",
+         nothing more is sent here. Get a valid one, then ask again. A step that has begun goes on.",
     )
 }
 

@@ -39,7 +39,7 @@ const LAST_TICK: Duration = Duration::from_millis(20);
 /// The messages of one stream.
 pub(super) struct Queue {
     state: Mutex<QueueState>,
-    /// The one that opened it and carries it.
+    /// The thread that opened the stream and writes it.
     thread: Thread,
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn bodies() -> Vec<Fault> {
     let events = format!("data: {whole}\n\ndata: {{\"type\":\"complete\"}}\n\n");
     let good = |name, reply| fault(name, reply, Text("all of it".into()));
     let not_a_run =
-        |name, reply| fails(name, reply, API_ERROR).saying("something that is not Fabric's");
+        |name, reply| fails(name, reply, API_ERROR).saying("something that Fabric would not send");
     let without_output = |name, reply| fails(name, reply, API_ERROR).saying("without any output");
     let until_close = stream("ok").framing(Framing::UntilClose);
     let one_error = Reply::json(event("error", "no model"));

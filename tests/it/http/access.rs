@@ -118,7 +118,7 @@ fn each_role_may_do_what_it_says() {
     let refused = send(&server, 'r', paid());
     let result = &refused.expect_status(200).json()["result"];
     let text = expect::failure(Era::MODERN, result, "forbidden");
-    let why = "it needs the role run, or the OAuth scope fabric:run";
+    let why = "the request needs the role run, or the OAuth scope fabric:run";
     contains(text, [why]);
     // Of a batch, only the parts that cost money are refused.
     let session = WebSession::of(&server, "2025-03-26", Some(bearer('r')));
@@ -614,7 +614,7 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
         .all(|chat| chat["prompts"][0]["model"] == "small");
     assert!(is_so, "the first of hers");
     for server in &servers {
-        let why = "You may use 20 tokens in a month; 0 are left";
+        let why = "You may use 20 model tokens a month; 0 are left";
         refused(send(server, 'a', run(json!({}))), "too-many-requests", why);
         server.process.wait_stderr("pattern=ai model=small");
     }
@@ -630,7 +630,7 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     refused(
         run(json!({"model_name": "tiny"})).post(&servers[0]),
         "forbidden",
-        "it needs the role run",
+        "the request needs the role run",
     );
     assert_eq!(listed(models.post(&servers[0])), json!({}));
     assert_eq!(send(&servers[0], 'x', call()).status, 401);
