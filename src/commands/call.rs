@@ -146,8 +146,24 @@ pub(crate) fn run(
         Some(at) => &reason[..at],
         None => &reason,
     };
-    let (code, reason) = (stopped.max(1), for_terminal(said).into_owned());
+    let (code, reason) = (stopped.max(1), for_terminal(&typed(said)).into_owned());
     Err(ExitReason { code, reason })
+}
+
+/// Advice with the arguments as they are typed here: variables {"a": "b"} is variables.a=b.
+fn typed(advice: &str) -> String {
+    let advice = advice.replace("\"input_is_text\": true", "input_is_text=true");
+    if let Some((start, rest)) = advice.split_once(" {\"")
+        && let Some((members, end)) = rest.split_once('}')
+        && let Some(name) = ["variables", "input_from"]
+            .iter()
+            .find(|name| start.ends_with(**name))
+    {
+        let members = members.replace(", \"", &format!(" {name}."));
+        let members = members.replace("\": ", "=").replace('"', "");
+        return format!("{start}.{members}{}", typed(end));
+    }
+    advice
 }
 
 /// Refuses a name, given with `flag`, that no tool has that `policy` offers.
@@ -718,6 +734,11 @@ mod tests {
             assert!(message.starts_with(&told), "{message}");
         }
         assert_eq!(parsed(RUN, &[]), Ok(Map::new()));
+        let told = r#"variables {"a": "…", "b": 1} or input_from {"youtube": link}"#;
+        assert_eq!(
+            typed(told),
+            "variables.a=… variables.b=1 or input_from.youtube=link"
+        );
         for case in [
             r#"fabric_run_pattern pattern_name=a variables.lang_code=de input_text=@@b=c => {"input_text":"@b=c","pattern_name":"a","variables":{"lang_code":"de"}}"#,
             r#"fabric_run_pattern {"model_name":"m","variables":{"a":"1"}} variables.b=2 => {"model_name":"m","variables":{"a":"1","b":"2"}}"#,
@@ -797,10 +818,7 @@ mod tests {
             (b"%PDF-1.7\n\xe2".to_vec(), "it is a PDF (pdftotext"),
             (b"\xff\xd8\xff\xe1\x2f\xfeExif".to_vec(), "it is an image"),
             (b"\0\0\0\x24ftypheic\xff".to_vec(), "it is an image"),
-            (
-                b"\xd0\xcf\x11\xe0\xa1\xb1".to_vec(),
-                "an older office document",
-            ),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1".to_vec(), "an older office"),
             (b"BZh91AY&SY\xff\xfe".to_vec(), "it is a compressed"),
             (b"\xfd7zXZ\0".to_vec(), "it is a compressed"),
             (b"7z\xbc\xaf'\x1c".to_vec(), "it is a compressed file, "),

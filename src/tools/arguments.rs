@@ -65,14 +65,7 @@ pub(super) const VARIABLES: ArgumentLine =
     "variables: A value for each of the pattern's variables, by name.";
 
 /// What models call arguments by mistake, and what they mean.
-const MEANT: &str = "pattern_name < name pattern patterns; model_name < model; strategy_name < strategy; \
-    context_name < context; session_name < session_id; \
-    input_text < text content input prompt message messages query data body file file_path \
-    input_file path; input_from < url video youtube youtube_url link run_id; \
-    youtube < url video link; url < video video_id link youtube; \
-    query < task q search vendor provider keyword filter category name pattern pattern_name; \
-    run_id < id task_id; wait_seconds < timeout; \
-    variables {\"lang_code\": …} < lang_code; variables < vars; then < chain steps next";
+const MEANT: &str = include_str!("meant.txt");
 
 /// An empty value of this argument would make a free call a paid one.
 pub(super) const FREE: &str = "dry_run";
@@ -341,7 +334,7 @@ impl<'a> Arguments<'a> {
             let node = unquoted(node);
             let Node::Object(members) = &*node else {
                 let mut error = wrong_type(path, "an object of strings", &node);
-                error.detail += " For example {\"lang_code\": \"de\"}.";
+                error.detail += " For example variables {\"lang_code\": \"de\"}.";
                 return Err(error);
             };
             let (mut variables, mut faults) = (BTreeMap::new(), Vec::new());
@@ -522,7 +515,7 @@ pub(super) fn is_meant(given: &str, name: &str) -> bool {
 
 /// What an argument of this name may be meant to be.
 fn meant(name: &str) -> impl Iterator<Item = &'static str> {
-    let names = MEANT.split("; ").filter_map(|pair| pair.split_once(" < "));
+    let names = MEANT.lines().filter_map(|pair| pair.split_once(" < "));
     let names = names.filter(move |(_, wrong)| wrong.split(' ').any(|wrong| wrong == name));
     names.map(|(meant, _)| meant)
 }
@@ -671,7 +664,7 @@ mod tests {
             r#"{"i": "3.5"} => `i` is 3.5: it must be a whole number from 1 to 9."#,
             r#"{"wait_seconds": -1} => `wait_seconds` is -1: it must be a whole number from 0 to 9."#,
             r#"{"v": {"a": [1]}} => `v.a` must be a string, not a list."#,
-            r#"{"v": "{"} => `v` must be an object of strings, not a string. For example {"lang_code": "de"}."#,
+            r#"{"v": "{"} => `v` must be an object of strings, not a string. For example variables {"lang_code": "de"}."#,
             r#"{"s": 5} => `s` must be a list of steps, not a number."#,
             r#"{"s": ["a", "b", "c"]} => `s` has 3 entries: at most 2 are allowed."#,
             r#"{"y": 1} => `y` is not an argument of tool: it takes x, f, n, i, v, dry_run, wait_seconds, s."#,

@@ -310,12 +310,13 @@ fn refused(detail: impl Into<String>) -> Error {
     Error::new(Kind::InvalidRequest, detail)
 }
 
-/// A refusal in the words of `detail`, which names no argument. If it is about a step of a chain, `prefix` is how the
-/// paths of that step's arguments begin.
+/// A refusal in the words of `detail`. If it is about a step of a chain, `prefix` is how the paths of that step's
+/// arguments begin.
 fn within(prefix: &str, detail: String) -> Error {
-    refused(match prefix.trim_end_matches('.') {
-        "" => detail,
-        step => format!("In {step}: {detail}"),
+    refused(match detail.strip_prefix('`') {
+        Some(named) => format!("`{prefix}{named}"),
+        None if prefix.is_empty() => detail,
+        None => format!("In {}: {detail}", prefix.trim_end_matches('.')),
     })
 }
 

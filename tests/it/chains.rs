@@ -53,7 +53,7 @@ fn a_step_that_failed_after_others_were_run_is_not_said_to_have_run_nothing() {
     fabric.names(json!(["summarize"]));
     fabric.release();
     let said = client.answer(&call).to_string();
-    expect::contains(&said, ["Step 2 of 2 (ai) failed.", "no pattern named"]);
+    expect::contains(&said, ["Step 2 of 2 (ai)", "`then[0].pattern_name`: "]);
     assert!(!said.contains("Nothing was run"), "{said}");
 }
 

@@ -4,10 +4,12 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::config::MAX_RUN_OUTPUT;
+use crate::encoding::json::decode;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::{RunId, RunState};
 use crate::search::{LANGUAGE, is_unspaced, known, plain_letters};
 use crate::text::{is_invisible, is_misspelled, is_placeholder, prefix};
+use crate::tools::arguments::is_meant;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
 use crate::tools::{Arguments, Context, Failure, refused};
@@ -95,20 +97,16 @@ static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     words.flatten().collect()
 });
 
-/// Words that are given for no text; words of what stands where one should be; and those that may stand beside these.
-const NONE: &str = "null none nil undefined n/a tbd";
-const STANDS: &str = "paste insert here placeholder content contents text input transcript article \
-    document email message code file texte texto testo tekst текст 文本 内容 テキスト 텍스트 \
-    eingabe entrada entree invoer wejscie vstup ввод вход 输入 入力 입력 einfugen inserer insertar \
-    insira inserire invoegen wstaw vlozte вставьте";
-const BESIDE: &str = "the from of your my full whole some enter put provided user goes hier ici aqui \
-    le el o il qui tutaj sem сюда";
+/// The lists of words that only stand for a text, and are no part of a request about something else.
+const HOLES: [&str; 5] = ["stands", "beside", "points", "polite", "pronouns"];
+
+/// What is given for no text.
+const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object";
 
 /// What an input may contain besides words. The later in this list, the clearer it is that something is to be done with
 /// it: texts about software mention source files, and the addresses of whole sites, without asking for that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Thing {
-    Kind,
     Attachment,
     Source,
     Site,
@@ -122,17 +120,23 @@ enum Thing {
 /// # Errors
 /// `invalid-request`, saying what to give instead.
 pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Error> {
-    // What is meant for input_from is given here too.
-    let link = text.trim().strip_prefix("{\"youtube\":");
-    let text = link.map_or(text, |link| link.trim_end_matches('}')).trim();
+    // What is meant for another argument is given here too: {"url": "https://…"}.
+    let text = text.trim();
+    let member = text.strip_prefix("{\"").and_then(|m| m.split_once("\":"));
+    let is_input = |name| is_meant(name, "input_text") || is_meant(name, "input_from");
+    let member = member.filter(|(name, _)| is_input(name));
+    let text = member.map_or(text, |(_, value)| value.trim_matches([' ', '}', '"']));
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, meant(text)) {
         (Some(what), _) => &format!("is {what}, not text"),
         _ if RunId::parse(text).is_some() => "is the id of a run: give input_from {\"run_id\": id}",
-        _ if is_hole(text) => "is a placeholder for a text: give the text itself",
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
             "only names a file or its path, and files are not opened: give the text itself, or \
+             input_from {\"youtube\": link}"
+        }
+        _ if is_hole(text) || member.is_some() && is_none(text) => {
+            "only stands for a text, points to one or asks for something: give the text itself, or \
              input_from {\"youtube\": link}"
         }
         (None, Some(_)) if !search => {
@@ -149,26 +153,12 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
 
 /// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which
 /// is U+FFFD if it was lost. What follows a ? comes soon after such a character.
-const FILES: [(&str, &str); 4] = [
-    (
-        "a PDF (pdftotext makes text of it)",
-        "%PDF- JVBERi0 data:application/pdf",
-    ),
-    (
-        "a zip archive or an office document (unzip opens it, pandoc makes text of it)",
-        "PK\u{3}\u{4} UEsDB data:application/zip",
-    ),
-    (
-        "an image (tesseract makes text of it)",
-        "GIF8 R0lGOD iVBORw0KGgo /9j/4 data:image/ PNG\r\n\u{1a} II*\0 MM\0* \u{ff}\u{d8}\u{ff} \
-         ?JFIF ?Exif ?WEBP ?ftyphe ?ftypmif1 ?ftypmsf1 ?ftypavif",
-    ),
-    (
-        "a compressed file, an older office document or a program (7z or LibreOffice opens some of them)",
-        "BZh QlpoO 7z\u{bc}\u{af} 7z\u{fffd}\u{fffd} N3q8r \u{1f}\u{8b} \u{1f}\u{fffd} H4sI \u{fd}7zXZ \u{fffd}7zXZ Rar!\u{1a} \
-         0M8R4KGx \u{d0}\u{cf}\u{11} \u{fffd}\u{fffd}\u{11} \u{871}\u{1a} \u{7f}ELF f0VMR",
-    ),
-];
+static FILES: LazyLock<Vec<(&str, String)>> = LazyLock::new(|| {
+    let rows = include_str!("files.txt").lines();
+    let rows = rows.filter_map(|row| row.split_once('\t'));
+    rows.filter_map(|(what, marks)| Some((what, decode(marks.as_bytes())?)))
+        .collect()
+});
 
 /// What kind of file a text contains, and which program makes text of it.
 pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
@@ -198,7 +188,7 @@ fn meant(text: &str) -> Option<Thing> {
     }
     // "[title](link)" is two words.
     let text = &text.replace("](", " ").replace("href=", " ");
-    let text = text.trim_matches(['"', '\'', '`', '<', '>', '[', ']', '“', '”', '«', '»']);
+    let text = text.trim_matches(|c| "\"'`<>[]()$@“”«»".contains(c));
     let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
     let is_file = endings.any(|(_, ending)| text.ends_with(ending));
     // Paths may have blanks.
@@ -208,7 +198,7 @@ fn meant(text: &str) -> Option<Thing> {
             disk.is_ascii_alphabetic()
                 && (is_file || !text.contains('>') && text.matches(' ').count() < 3)
         }
-        [b'/', ..] | [b'~' | b'.', b'/', ..] => is_file,
+        [b'/', ..] | [b'~' | b'.', b'/', ..] | [b'.', b'.', b'/', ..] => is_file,
         _ => false,
     };
     // Names of files may have blanks too, if they have a number and are written like titles.
@@ -217,7 +207,9 @@ fn meant(text: &str) -> Option<Thing> {
     let (start, end) = text.rsplit_once([' ', '(']).unwrap_or_default();
     let is_copy = start.contains(char::is_numeric) || end.contains(").");
     let is_numbered = is_copy && end.starts_with(char::is_numeric);
-    let is_name = is_file && (is_title && text.contains(char::is_numeric) || is_numbered);
+    let is_document = in_title(end) && lists(end).contains(&"documents");
+    let is_sure = is_document || text.contains(char::is_numeric);
+    let is_name = is_file && (is_title && is_sure || is_numbered);
     if is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?']) {
         return Some(Thing::File);
     }
@@ -243,22 +235,16 @@ fn meant(text: &str) -> Option<Thing> {
     let parts = plain.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b) || *b == '.');
     let parts = Vec::from_iter(parts.map(String::from_iter)).join(" ");
     let (mut found, mut letters, mut asks, mut is_alone) = (None, 0, 0, true);
-    let mut is_led = false;
-    let (mut last, mut before) = ("", Vec::new());
+    let (mut is_led, mut last) = (false, "");
     // The points of a list say nothing.
     let words = parts.split_whitespace();
     for word in words.filter(|word| !["-", "*", "•"].contains(word)) {
-        let lists = lists(word);
+        let mut lists = lists(word);
+        lists.retain(|list| !HOLES.contains(list));
         let is = |list| lists.contains(&list);
-        let thing = thing(word, &lists).filter(|thing| match thing {
-            // "The video" means a certain one, which is not here; "a video" means any.
-            Thing::Kind => {
-                is("definite") || before.contains(&"definite") || before.contains(&"verbs")
-            }
-            // A source.
-            Thing::Link => !word.starts_with('('),
-            _ => true,
-        });
+        // In parentheses, a link is a source.
+        let thing = thing(word, &lists);
+        let thing = thing.filter(|thing| *thing != Thing::Link || !word.starts_with('('));
         // What follows a colon or is quoted may be what is asked about.
         let is_given = last.ends_with(':') || word.starts_with(['"', '\'', '“', '„', '«']);
         if is_given && thing < Some(Thing::Source) {
@@ -266,7 +252,7 @@ fn meant(text: &str) -> Option<Thing> {
         }
         found = found.max(thing);
         is_led |= thing >= Some(Thing::Link) && letters == 0 && asks > 1 && !is_given;
-        if matches!(thing, None | Some(Thing::Kind)) || word.starts_with(is_unspaced) {
+        if thing.is_none() || word.starts_with(is_unspaced) {
             is_alone &= word.ends_with(':') || is("joins") || is("definite");
             // The name of a file says nothing; what follows a clear request mostly says how.
             let said = usize::from(thing < Some(Thing::File)) * unknown(word, &lists);
@@ -274,15 +260,10 @@ fn meant(text: &str) -> Option<Thing> {
             let is_asking = usize::from(is("asks") || is("unspaced"));
             asks = asks.max(if is("verbs") { 2 } else { is_asking });
         }
-        (last, before) = (word, lists);
+        last = word;
     }
-    let found = found?;
-    let needed = match found {
-        Thing::Kind => 2,
-        Thing::Attachment | Thing::Source | Thing::Site if !is_alone => 1,
-        _ => 0,
-    };
-    (letters / WORD + needed <= asks).then_some(found)
+    let is_clear = is_alone || found >= Some(Thing::Link);
+    found.filter(|_| letters / WORD + usize::from(!is_clear) <= asks)
 }
 
 /// Whether a text says nothing: it has only marks, or is "null" or the like.
@@ -290,22 +271,42 @@ pub(super) fn is_none(text: &str) -> bool {
     let is_around = |c| is_mark(c) || c.is_whitespace() || is_invisible(c) || "{}…".contains(c);
     match text.trim_matches(is_around) {
         "" => !text.contains([':', '?', '!']),
-        said => NONE.split(' ').any(|none| none.eq_ignore_ascii_case(said)),
+        // "Todo" is everything in Spanish.
+        said => said == "TODO" || NONE.split('|').any(|none| none.eq_ignore_ascii_case(said)),
     }
 }
 
-/// Whether a short text only stands where one should be: "{{input}}", "[paste text here]", "Input:".
+/// Whether a short text has none of its own: it only stands where one should be ("{{input}}", "[paste text here]", "Input:",
+/// "$(cat notes)"), points to one ("see above", "the user's article"), or asks for one to be worked on ("Summarize this").
 fn is_hole(text: &str) -> bool {
     let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_/".contains(c);
     let plain = plain_letters(prefix(text, SHORT));
-    let mut words = plain.split(is_between).filter(|word| !word.is_empty());
-    let stands = |word: &str| {
-        let mut all = STANDS.split(' ');
-        all.any(|one| one == word || one.starts_with(is_unspaced) && word.contains(one))
+    let words = plain.split(is_between).filter(|word| !word.is_empty());
+    let words = Vec::from_iter(words.map(|word| (word, lists(word))));
+    let is = |lists: &[&str], wanted: &str| lists.iter().any(|list| wanted.contains(list));
+    let has = |wanted| words.iter().any(|(_, lists)| is(lists, wanted));
+    // All of a word in a script without blanks is known.
+    let is_known = |word: &str| !word.starts_with(is_unspaced) || unknown(word, &[]) == 0;
+    let has_only = |wanted| {
+        let mut words = words.iter();
+        words.all(|(word, lists)| is(lists, wanted) && is_known(word))
     };
-    let is_beside = |word| stands(word) || BESIDE.split(' ').any(|one| one == word);
-    let is_empty = is_placeholder(&text.replace(' ', "_")) || text.ends_with([':', '：']);
-    text.len() < SHORT && words.clone().any(stands) && words.all(is_beside) && is_empty
+    let is_command = text.starts_with("$(") && text.find([')', '"', '\'']) == Some(text.len() - 1);
+    let marked = is_placeholder(&text.replace(' ', "_")) || text.ends_with([':', '：']);
+    // A name is written as "The Post" is.
+    let mut capitals = text.split([' ', '(']).filter(|word| !word.is_empty());
+    let is_name = words.len() > 1 && capitals.all(|word| word.starts_with(char::is_uppercase));
+    let is_pointer =
+        has("definite") && has("stands kinds") || has("points") && has("joins stands kinds beside");
+    // "Can you translate this", and not "I translate this", but for what is a kind of text.
+    let is_quoted = text.contains(" '") || text.contains(" \"") || text.contains(" “");
+    let is_about = !is_quoted && (has("definite points pronouns") || words.len() == 1);
+    let is_request = has("verbs") && is_about && (is_pointer || is(&words[0].1, "verbs polite"));
+    let pointing = "stands beside definite points kinds verbs joins";
+    let asking = format!("{pointing} polite pronouns asks unspaced around attached");
+    let is_all = is_pointer && has_only(pointing) || is_request && has_only(&asking);
+    let is_value = (marked || text.starts_with('$')) && has("stands") && has_only("stands beside");
+    text.len() < SHORT && (is_command || is_value || is_all && !is_name)
 }
 
 /// What may stand around a word.
@@ -344,7 +345,6 @@ fn unknown(word: &str, lists: &[&str]) -> usize {
         return WORD * usize::from(!is_known && lists.is_empty());
     }
     let known = LISTS.iter().map(|(_, known)| known);
-    let known = known.filter(|known| known.starts_with(is_unspaced));
     let rest = known.fold(word.to_owned(), |rest, known| rest.replace(known, ""));
     rest.chars().filter(|c| is_unspaced(*c)).count()
 }
@@ -369,7 +369,6 @@ fn thing(word: &str, lists: &[&str]) -> Option<Thing> {
         "documents" => Some(Thing::File),
         "sources" => Some(Thing::Source),
         "attached" => Some(Thing::Attachment),
-        "kinds" => Some(Thing::Kind),
         _ => None,
     });
     named.chain(is_path.then_some(Thing::Source)).max()
@@ -387,15 +386,20 @@ mod tests {
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
                      Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
-                     https://x/y and https://z/y|请总结这个PDF|- https://x/y\n• https://z/y|翻译这个文件|\
+                     https://x/y and https://z/y|- https://x/y\n• https://z/y|{\"url\": \"https://x/y\"}|\
                      फ़ाइल https://x/y का सारांश दें|Tóm tắt video này https://x/y|\
                      Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
-        for link in links.split('|') {
+        let holes = "请总结这个PDF|summarize|Can you translate this?|I want you to summarize this article|see above|the user's article|上記の文章|<the user's text>|$(a)|{\"input\": null}";
+        for link in links.split('|').chain(holes.split('|')) {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
                 assert!(refusal.contains(word), "{refusal}");
             }
-            assert_eq!(check("input_text", link, true), Ok(()), "a search opens it");
+            // A search opens links.
+            assert!(
+                check("input_text", link, true).is_err() == holes.contains(link),
+                "{link}"
+            );
         }
         let texts = "/etc/hosts| /tmp/x.txt\n|C:\\My Files\\x.txt|d:/x|\\\\server\\x|\
                      file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\
@@ -405,10 +409,11 @@ mod tests {
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|Sum up (\"x.pdf\")|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
                      check this contract for me: x.pdf|which is better: x.pdf or y.pdf|my notes.txt|\
-                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt";
+                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt|Annual Report.pdf|../old plan/b c.md|`cat x.txt`";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
+        let long = "Sum it up: JVBERi0".to_owned() + &"x".repeat(SHORT);
         for (bytes, what) in [
             ("%PDF-1.7\n", "a PDF (pdftotext"),
             ("PK\u{3}\u{4}", "a zip archive"),
@@ -417,22 +422,16 @@ mod tests {
             ("data:image/png;base64,iVBO", "an image"),
             ("\u{fffd}\u{fffd}/\u{fffd}Exif\0", "an image"),
             ("RIFF$\u{fffd}\0\0WEBP", "an image"),
-            (
-                "\u{fffd}\u{fffd}\u{11}\u{871}\u{1a}",
-                "an older office document",
-            ),
+            ("\u{fffd}\u{fffd}\u{11}\u{871}\u{1a}", "an older office"),
             ("7z\u{fffd}\u{fffd}'\u{1c}", "a compressed file"),
             ("\u{7f}ELF\u{2}", "or a program"),
             ("a\0", "NUL bytes (iconv"),
-            (
-                &("Sum it up: JVBERi0".to_owned() + &"x".repeat(SHORT)),
-                "a PDF",
-            ),
+            (&long, "a PDF"),
         ] {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
         let all = "|text|Exif and JFIF|RIFF: WEBP|a\nExif|httpsː//x|https:/x|Explain: main.rs is slow|#!/bin/sh|\
-                   {\"url\": \"https://x\"}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
+                   {\"url\": \"https://x\", \"ok\": true}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
                    See /tmp/x or tell me|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
                    東京で地震 https://x|是/否.对|Das Video war lang|What is a PDF file?|video|\
@@ -444,7 +443,8 @@ mod tests {
                    Please see the attached agenda for tomorrow's meeting. Ana|打印机坏了,见 photo.jpg|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
-                   (Message from Anna)|[Email sent to Bob]|{% block content %}|{{ user }}|your_code fails|`cat x.txt`";
+                   (Message from Anna)|[Email sent to Bob]|{% block content %}|{{ user }}|your_code fails|\
+                   The Article|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }

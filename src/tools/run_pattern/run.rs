@@ -274,11 +274,14 @@ impl RunPattern {
             }
         };
         if count > 1 {
-            let why = match i {
-                0 => error.detail,
-                // Steps before it were run.
-                _ => error.detail.replace(" Nothing was run.", ""),
-            };
+            let mut why = error.detail;
+            if i > 0 {
+                // Steps before it were run, and it has its arguments elsewhere.
+                why = why.replace(" Nothing was run.", "");
+                for name in ["pattern_name", "variables", "model_name", "vendor_name"] {
+                    why = why.replace(&format!("`{name}"), &format!("`{}{name}", prefix_of(i)));
+                }
+            }
             error.detail = format!("Step {} of {count} ({pattern}) failed. {why}", i + 1);
         }
         let partial = Some(output.start(MAX_PARTIAL_TEXT, context));
