@@ -218,11 +218,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report<'_>) {
         }
         Some(Err(error)) => {
             report.line(false, "models", "cannot be listed");
-            // Every version answers so without a vendor.
-            match error.status {
-                Some(500) => report.found(Cause::NoVendor, &[]),
-                _ => report.problems.push(error),
-            }
+            report.problems.push(error);
         }
     }
     match client.strategies(&wait) {

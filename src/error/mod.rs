@@ -257,7 +257,7 @@ table! {
         NoModels = (Kind::ApiError, Warning, "no-models");
         /// Fabric cannot list its models (HTTP 500).
         /// If no vendor is set up, run `fabric --setup` on Fabric's host, then restart `fabric --serve`; otherwise Fabric's own log says why.
-        NoVendor = (Kind::ApiError, Failure, "no-vendor");
+        NoVendor = (Kind::FabricInternal, Failure, "no-vendor");
         /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
         /// Until then, give model_name, one of those that fabric_list_models lists.
         NoDefaultModel = (Kind::ApiError, Failure, "no-default-model");
@@ -321,7 +321,7 @@ impl fmt::Display for Cause {
 /// Words about a Fabric that somebody else has started, and those about one that this server starts.
 const OF_OTHERS: [(&str, &str); 6] = [
     (", then restart `fabric --serve`", ""),
-    ("; otherwise Fabric's own log says why", ""),
+    ("Fabric's own log", "fabric-mcp's log (--log-level debug)"),
     (" on Fabric's host", ""),
     ("Fabric, and of any proxy in front of it", "fabric-mcp"),
     (
@@ -513,10 +513,10 @@ mod tests {
         assert_eq!(what, "Nothing listens at http://f:1.");
         assert!(fix.starts_with("Start `fabric --serve`"), "{error}");
         assert_eq!(error.detail, format!("{what} {fix}"));
-        let mut own = Error::of(Cause::NoPatterns, &[]);
+        let mut own = Error::of(Cause::NoVendor, &[]);
         own.say_of_own();
-        let fix = "Fetch them with `fabric --updatepatterns`.";
-        assert_eq!(own.parts(), (Cause::NoPatterns.what(), fix));
+        let fix = "If no vendor is set up, run `fabric --setup`; otherwise fabric-mcp's log (--log-level debug) says why.";
+        assert_eq!(own.parts(), (Cause::NoVendor.what(), fix));
         let failed = Error::of(Cause::Failed, &[]);
         assert_eq!(failed.code(), "fabric-internal-error");
         let other = Error::new(Kind::FabricInternal, "It failed.");

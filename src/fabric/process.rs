@@ -40,9 +40,7 @@ const NAMES: [&str; 2] = ["fabric", "fabric-ai"];
 /// Homebrew, winget.
 const FOLDERS: &str = "go/bin .local/bin /usr/local/bin /opt/homebrew/bin \
                        /home/linuxbrew/.linuxbrew/bin AppData/Local/Microsoft/WinGet/Links";
-/// How long `--version` may take.
-const VERSION: Duration = Duration::from_secs(5);
-/// How long to wait for the end of a Fabric.
+/// How long to wait for the end of a Fabric, or of its `--version`.
 const END: Duration = Duration::from_secs(5);
 /// How long a start may take, and each answer during the start or when Fabric may hang.
 const START: Duration = Duration::from_secs(10);
@@ -225,6 +223,7 @@ impl Process {
         let (program, version) = find(&self.program, &|line| self.note(line))?;
         self.note(format!("{} is {version}", program.display()));
         let begun = Instant::now();
+        let said = |words| self.output().iter().any(|line| line.contains(words));
         for _ in 0..PORTS {
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
             let address = free.and_then(|one| one.local_addr()).map_err(not_started)?;
@@ -246,14 +245,15 @@ impl Process {
                 return Ok(one);
             }
             drop(one);
-            if TcpListener::bind(address).is_ok() {
+            thread::sleep(PROOF);
+            // Go says it so on every system; whoever took the port may have left it since.
+            if !said(": bind: ") && TcpListener::bind(address).is_ok() {
                 break;
             }
         }
-        thread::sleep(PROOF);
         let home = env::home_dir().unwrap_or_default();
         let is_set_up = home.join(".config/fabric/.env").exists();
-        if !is_set_up || self.output().iter().any(|line| line.contains("--setup")) {
+        if !is_set_up || said("--setup") {
             return Err(Error::of(Cause::NotSetUp, &[]));
         }
         Err(not_started(match begun.elapsed() < START {
@@ -283,6 +283,7 @@ impl Process {
     fn note(&self, line: String) {
         let mut output = lock(&self.output);
         if !line.is_empty() && !line.starts_with("[GIN-debug]") {
+            log::debug!("Fabric: {line}");
             output.push(line);
         }
         if output.len() > LINES {
@@ -404,10 +405,9 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
     let in_each = |name| folders.iter().map(move |folder| folder.join(name));
     let mut all = Vec::from_iter(names.iter().flat_map(in_each));
     // As Windows itself does.
-    for program in all.iter_mut().filter(|_| cfg!(windows)) {
-        if program.extension().is_none() {
-            program.set_extension("exe");
-        }
+    let is_bare = |program: &&mut PathBuf| cfg!(windows) && program.extension().is_none();
+    for program in all.iter_mut().filter(is_bare) {
+        program.set_extension("exe");
     }
     // An absolute path is the same whichever folder it is joined to.
     all.dedup();
@@ -427,7 +427,7 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
 fn version(program: &Path) -> Option<String> {
     let mut helper = held(program, &["--version"]).ok()?;
     let begun = Instant::now();
-    while matches!(helper.try_wait(), Ok(None)) && begun.elapsed() < VERSION {
+    while matches!(helper.try_wait(), Ok(None)) && begun.elapsed() < END {
         thread::sleep(LOOK);
     }
     // Ends what still runs, which then has failed.

@@ -104,7 +104,8 @@ fn expect_gone(pid: u32) {
 fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
     for end in ["stdin", "KILL", "TERM", "all", "no-model"] {
         let folder = usual(&format!("start-{end}"));
-        let mut client = Stdio::speaking(Era::MODERN, program(&folder));
+        let program = program(&folder).flags("--log-level debug");
+        let mut client = Stdio::speaking(Era::MODERN, program);
         client.result("tools/list", json!({}));
         let wrong = json!({"pattern_name": "sumarize", "strategy_name": "x", "top_p": 9});
         client.failure("fabric_run_pattern", wrong, "invalid-request");
@@ -119,6 +120,7 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
         let [pid] = started(&folder)[..] else {
             panic!("{log}")
         };
+        let helper = processes(&folder, 1)[0];
         match end {
             "stdin" => client.close_stdin(),
             // The next call sees what is set up meanwhile.
@@ -128,12 +130,12 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
                 let words = ". Fabric has no default model: run `fabric --setup`; or start ";
                 assert!(said.contains(words), "{said}");
                 expect_gone(pid);
+                client.process().wait_stderr("::process] Fabric: running 1");
                 client.close_stdin();
             }
             // At the same time: each would see to it when the other is gone.
             "all" => {
                 client.process().signal("STOP");
-                let helper = processes(&folder, 1)[0];
                 // Its shell outlives what ends all programs of a session.
                 let shell = ["-TERM", "-P", &helper.to_string(), "-x", "sh"];
                 let _ = Command::new("pkill").args(shell).status();
@@ -177,11 +179,8 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
         let ends = || process.stderr().matches("Fabric has ended.").count();
         poll(DEADLINE, || (ends() == number).then_some(())).expect("it is noticed");
     }
-    let said = client.failure(
-        "fabric_list_strategies",
-        json!({}),
-        "fabric-api-unavailable",
-    );
+    let kind = "fabric-api-unavailable";
+    let said = client.failure("fabric_list_strategies", json!({}), kind);
     assert!(said.contains("three times within a minute"), "{said}");
     assert_eq!(started(&folder).len(), 3);
 }
@@ -238,13 +237,14 @@ fn what_cannot_be_started_is_told_without_paths() {
 
 #[test]
 fn the_check_says_what_was_started() {
-    let folder = machine("start-check", "fabric-ai", "echo v1.4.300", "SERVE");
+    let serve = "[ -e $0.x ] || { touch $0.x; echo listen tcp: bind: taken; exit 1; }; SERVE";
+    let folder = machine("start-check", "fabric-ai", "echo v1.4.300", serve);
     let checked = program(&folder).arg("--check").run(DEADLINE);
     let file = folder.path("bin/fabric-ai").display().to_string();
     checked
         .expect_stdout(&format!("{file}, v1.4.300, up in "))
         .expect_stdout("key             accepted");
-    expect_gone(started(&folder)[0]);
+    expect_gone(started(&folder)[1]);
     let checked = program(&folder).flags("--check --json").run(DEADLINE);
     let report: Value = serde_json::from_str(&checked.stdout).unwrap();
     assert_eq!(report["fabric"]["program"], *file, "{report}");
@@ -296,13 +296,9 @@ fn installing_offers_it_and_says_why() {
     let folder = usual("start-install");
     let install = |flags: &str| {
         let path = folder.path("bin").display().to_string();
-        let program = Program::new([])
-            .env("HOME", folder.text())
-            .env("PATH", &path);
-        program
-            .flags(&format!("{flags}--install cursor"))
-            .run(DEADLINE)
-            .stdout
+        let program = Program::new([]).env("HOME", folder.text());
+        let program = program.flags(&format!("{flags}--install cursor"));
+        program.env("PATH", &path).run(DEADLINE).stdout
     };
     let entry = format!("\"--start-fabric={}\"", folder.path("bin/fabric").display());
     for (flags, why) in [

@@ -153,7 +153,7 @@ impl Client {
 
     /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`Cause::NoStrategies`].
     pub(crate) fn strategies(&self, wait: &Observer) -> Result<Option<Vec<Strategy>>, Error> {
-        in_folder(self.read(Route::Strategies.request(), wait, |body| {
+        unless_500(self.read(Route::Strategies.request(), wait, |body| {
             // Go writes an empty list as `null`.
             let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
             strategies.retain(|one| Name::parse("", &one.name).is_ok());
@@ -169,9 +169,12 @@ impl Client {
     pub(crate) fn models(&self, wait: &Observer) -> Result<Models, Error> {
         let mut delays = EMPTY_MODELS_DELAYS.map(Duration::from_millis).into_iter();
         loop {
-            let models: Models = self.read(Route::Models.request(), wait, |body| {
+            let read = unless_500(self.read(Route::Models.request(), wait, |body| {
                 serde_json::from_value(members(&body)?.into()).ok()
-            })?;
+            }))?;
+            // Every version answers so without a vendor.
+            let none = || Error::of(Cause::NoVendor, &[]).after_status(500);
+            let models: Models = read.ok_or_else(none)?;
             match delays.next() {
                 Some(delay) if models == Models::default() => pause(delay, wait.as_ref())?,
                 _ => return Ok(models),
@@ -181,7 +184,7 @@ impl Client {
 
     /// The names of what is stored, contexts or sessions. `None` on a 500, which means that there is no such folder.
     pub(crate) fn stored(&self, route: Route, wait: &Observer) -> Result<Option<Names>, Error> {
-        in_folder(self.read(route.request(), wait, Names::read))
+        unless_500(self.read(route.request(), wait, Names::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
@@ -404,8 +407,8 @@ impl Client {
     }
 }
 
-/// `None` on a 500, which means that Fabric has no such folder.
-fn in_folder<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+/// `None` on a 500, which means that Fabric has nothing of the kind: no such folder, no vendor.
+fn unless_500<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Err(error) if error.status == Some(500) => Ok(None),
         read => read.map(Some),
