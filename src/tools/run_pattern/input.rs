@@ -4,7 +4,6 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::config::MAX_RUN_OUTPUT;
-use crate::encoding::json::decode;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::{RunId, RunState};
 use crate::search::{LANGUAGE, is_unspaced, known, plain_letters};
@@ -153,12 +152,26 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
 
 /// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which
 /// is U+FFFD if it was lost. What follows a ? comes soon after such a character.
-static FILES: LazyLock<Vec<(&str, String)>> = LazyLock::new(|| {
-    let rows = include_str!("files.txt").lines();
-    let rows = rows.filter_map(|row| row.split_once('\t'));
-    rows.filter_map(|(what, marks)| Some((what, decode(marks.as_bytes())?)))
-        .collect()
-});
+const FILES: [(&str, &str); 4] = [
+    (
+        "a PDF (pdftotext makes text of it)",
+        "%PDF- JVBERi0 data:application/pdf",
+    ),
+    (
+        "a zip archive or an office document (unzip opens it, pandoc makes text of it)",
+        "PK\u{3}\u{4} UEsDB data:application/zip",
+    ),
+    (
+        "an image (tesseract makes text of it)",
+        "GIF8 R0lGOD iVBORw0KGgo /9j/4 data:image/ PNG\r\n\u{1a} II*\0 MM\0* \u{ff}\u{d8}\u{ff} \
+         ?JFIF ?Exif ?WEBP ?ftyphe ?ftypmif1 ?ftypmsf1 ?ftypavif",
+    ),
+    (
+        "a compressed file, an older office document or a program (7z or LibreOffice opens some of them)",
+        "BZh QlpoO 7z\u{bc}\u{af} 7z\u{fffd}\u{fffd} N3q8r \u{1f}\u{8b} \u{1f}\u{fffd} H4sI \u{fd}7zXZ \u{fffd}7zXZ Rar!\u{1a} \
+         0M8R4KGx \u{d0}\u{cf}\u{11} \u{fffd}\u{fffd}\u{11} \u{871}\u{1a} \u{7f}ELF f0VMR",
+    ),
+];
 
 /// What kind of file a text contains, and which program makes text of it.
 pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
