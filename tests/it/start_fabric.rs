@@ -126,7 +126,10 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
             // The next call sees what is set up meanwhile.
             "no-model" => {
                 let run = json!({"pattern_name": "summarize", "input_text": "A text."});
+                // The end of a helper that stands still is waited for, but not for ever.
+                kill("STOP", helper);
                 let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
+                kill("CONT", helper);
                 let words = ". Fabric has no default model: run `fabric --setup`; or start ";
                 assert!(said.contains(words), "{said}");
                 expect_gone(pid);
