@@ -74,21 +74,23 @@ fn is_device(name: &str) -> bool {
 /// Whether one name may stand for the other: a run takes names that differ in separators, and a file system may ignore case
 /// or Unicode normalisation, as on macOS and Windows. In doubt, true.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    let (one, other) = (without_case(one), without_case(other));
+    let is_ascii = one.is_ascii() && other.is_ascii();
+    let (one, other) = (|| without_case(one), || without_case(other));
     // std has no Unicode normalisation, so if one name is decomposed, all letters with accents count as equal.
-    one == other
-        || (one.chars().chain(other.chars()).any(is_part)
-            && accents_alike(&one) == accents_alike(&other))
+    one().eq(other())
+        || !is_ascii
+            && one().chain(other()).any(is_part)
+            && accents_alike(one()) == accents_alike(other())
 }
 
 /// Case folding by way of upper case, which unifies more letters: `ſ`, `ı` and `ß` become S, I and SS. Also drops what
 /// Windows ignores at the end of a name; operators' names may have it.
-fn without_case(name: &str) -> String {
+fn without_case(name: &str) -> impl Iterator<Item = char> {
     let letters = name.trim_end_matches(['.', ' ']).chars();
     let letters = letters.filter(|c| !matches!(c, ' ' | '_' | '-'));
     let upper = letters.flat_map(char::to_uppercase);
     // The dot that `İ` keeps, and the final sigma, which depends on its position.
-    upper.flat_map(char::to_lowercase).collect()
+    upper.flat_map(char::to_lowercase)
 }
 
 /// Combining accents, and vowels and final consonants of Korean syllables.
@@ -96,9 +98,9 @@ fn is_part(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{1100}'..='\u{11ff}')
 }
 
-fn accents_alike(name: &str) -> String {
+fn accents_alike(name: impl Iterator<Item = char>) -> String {
     let mut alike = String::new();
-    for c in name.chars() {
+    for c in name {
         match c {
             // Belongs to the previous letter.
             '\u{300}'..='\u{36f}' | '\u{1160}'..='\u{11ff}' => {
