@@ -553,6 +553,13 @@ mod tests {
         let seats = [Resource::Runs, Resource::Memory].map(|what| seat(&accounts.of("c"), what));
         assert_eq!(seats, [4, 0], "less than a page is nothing");
         assert_eq!((taken("c").len(), taken("z").len()), (4, 0));
+        let mut seated = None;
+        let unseated = accounts.of("z").wait_for(Resource::Runs, &mut || {
+            seated = accounts.of("c").wait_for(Resource::Runs, &mut || false);
+            false
+        });
+        assert!(unseated.is_none() && seated.is_some(), "who may have it");
+        drop(seated);
         let holding = |name: &str| accounts.of(name).holding(Resource::Runs);
         let yours = " You hold 4, and the rest is taken; 4 are always yours.";
         let more = " You hold 49, and the rest is taken; 4 are always yours.";

@@ -463,18 +463,17 @@ mod tests {
         });
         let weak = Arc::downgrade(&one);
         let _ = process.up.get(IDLE, &Unobserved, || Ok(one.clone()));
-        let long_ago = Instant::now().checked_sub(IDLE).unwrap();
-        let idles_until = |is_so: &dyn Fn() -> bool| {
-            (0..1000).any(|_| {
-                *lock(&process.used) = long_ago;
-                thread::sleep(LOOK);
-                is_so()
-            })
+        let long_ago = lock(&process.used).checked_sub(IDLE).unwrap();
+        let _ = process.ask(&Unobserved);
+        assert!(*lock(&process.used) > long_ago + IDLE, "asked for");
+        let idles = |_| {
+            *lock(&process.used) = long_ago;
+            thread::sleep(LOOK);
         };
+        let idles_until = |is_so: &dyn Fn() -> bool| (0..1000).map(idles).any(|()| is_so());
         thread::scope(|scope| {
             scope.spawn(|| process.watch(&weak));
-            let is_seen = idles_until(&|| *lock(&process.used) > long_ago);
-            assert!(is_seen, "it is used");
+            assert!(idles_until(&|| *lock(&process.used) > long_ago), "used");
             assert!(process.running().is_some());
             drop(one);
             assert!(idles_until(&|| weak.strong_count() == 0), "nobody uses it");

@@ -401,12 +401,12 @@ mod tests {
         let clock = Arc::new(HandClock::default());
         let runs = Runs::new(PATIENCE, Some(folder.clone()), &accounts, clock);
         let fails = || {
-            drop(folder.load(run.id));
-            runs.is_failing()
+            let ended = folder.load(run.id).unwrap().ended;
+            [runs.is_failing(), ended.is_none()]
         };
-        assert!(fails());
+        assert_eq!(fails(), [true; 2]);
         held.unlock().unwrap();
-        assert!(!fails(), "what could not be written is");
+        assert_eq!(fails(), [false; 2], "what could not be written is");
         assert_eq!(steps(), 1);
         // Killed between its line and its record.
         at.leave(&run);

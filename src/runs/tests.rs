@@ -162,6 +162,7 @@ fn a_run_is_not_silent_before_its_model_is_asked() {
     clock.pass(60_000);
     assert_eq!(silence(), 0, "a transcript may take its time");
     writer.append("").unwrap();
+    assert_eq!(writer.run().record().updated, TODAY + 60_000);
     clock.pass(5_000);
     clock.set(TODAY + 2 * DAY);
     assert_eq!(silence(), 5_000);
@@ -398,15 +399,15 @@ fn bytes_are_charged_as_they_come() {
 fn what_is_promised_is_reserved_and_stays() {
     let bench = Bench::new(accounts(1 << 30, 99, 640 << 10), None);
     let (me, you) = (named("me"), named("you"));
-    let mut tasks = Vec::new();
-    while let Ok(task) = bench.task(&me, KEEP * 2) {
-        tasks.push(task);
-    }
-    assert_eq!(tasks.len(), 7, "64 KiB each, about three quarters");
+    let tasks = Vec::from_iter(std::iter::from_fn(|| bench.task(&me, KEEP * 2).ok()));
+    let found = (tasks.len(), bench.listed(&me).len());
+    assert_eq!(found, (7, 7), "64 KiB each, about three quarters");
     assert_eq!(tasks[0].run().record().ttl, Some(7_200_000));
     let ordinary = bench.begin(&me);
     assert_eq!(ordinary.promise(KEEP), Err(QuotaExceeded));
     assert_eq!(ordinary.run().record().ttl, None);
+    ordinary.forget();
+    assert!(ordinary.promise(KEEP).is_err(), "nobody can find it");
     tasks[0].append(&"x".repeat(64 << 10)).unwrap();
     assert_eq!(tasks[0].append(&"x".repeat(64 << 10)), Err(QuotaExceeded));
     assert!(bench.task(&you, KEEP).is_ok(), "others have what is left");
@@ -451,6 +452,8 @@ fn memory_is_taken_from_ones_own_kept_runs() {
     let mut greedy = bench.account(&me).open(Resource::Memory);
     assert!(greedy.grow(600 << 10).is_ok() && bench.listed(&me).is_empty());
     assert!(greedy.grow(1 << 20).is_err() && has(&yours, &you));
+    while greedy.grow(1 << 12).is_ok() {}
+    assert!(bench.runs.begin(record(&me), &bench.account(&me)).is_err());
 }
 
 #[test]

@@ -145,14 +145,8 @@ fn a_record_is_no_longer_than_any_of_ours() {
 #[test]
 fn nothing_is_kept_or_written_where_nothing_shall_be() {
     let (at, me) = (Temporary::new(), &Identity::Local);
-    let (folder, accounts) = (Folder::open(&at.0).unwrap(), Accounts::alone(1 << 30));
-    let runs = Runs::new(Duration::ZERO, Some(folder), &accounts, clock());
-    let ahead = Arc::default();
-    let bench = Bench {
-        runs,
-        accounts,
-        ahead,
-    };
+    let (folder, mut bench) = (Folder::open(&at.0).unwrap(), at.process());
+    bench.runs = Runs::new(Duration::ZERO, Some(folder), &bench.accounts, clock());
     assert!(!bench.runs.keeps());
     let writer = bench.begin(me);
     writer.append("one two").unwrap();
@@ -162,6 +156,8 @@ fn nothing_is_kept_or_written_where_nothing_shall_be() {
     assert!(!bench.has(&run, me));
     assert_eq!((run.record().state, run.read(0, 9)), whole());
     assert_eq!(at.names(), Vec::<String>::new());
+    let elsewhere = at.process().finished(me, "x");
+    assert!(!bench.has(&elsewhere, me) && at.names().len() == 2);
 }
 
 #[test]
@@ -207,7 +203,9 @@ fn processes_answer_for_each_other() {
     assert_eq!(run.record().state, RunState::Completed);
     assert_eq!(find(&mine, &run).unwrap().read(6, 9), "!");
     mine.finished(&Identity::Local, "");
-    assert_eq!(other.listed(&Identity::Local).len(), 2);
+    let all = other.runs.list(&Identity::Local).unwrap();
+    let states = Vec::from_iter(all.iter().map(|run| run.known().state));
+    assert_eq!(states, [RunState::Completed; 2]);
 }
 
 #[test]

@@ -200,6 +200,8 @@ fn one_that_hangs_is_replaced() {
     assert_eq!(started(&folder), all, "it answers others");
     kill("STOP", all[all.len() - 1]);
     late(&mut client, "fabric_list_strategies");
+    let process = client.process();
+    process.wait_stderr("Fabric has stopped answering and is ended; the next call starts another.");
     client.success("fabric_list_strategies", json!({}));
     expect_gone(all[all.len() - 1]);
 }
