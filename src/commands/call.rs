@@ -735,10 +735,8 @@ mod tests {
         }
         assert_eq!(parsed(RUN, &[]), Ok(Map::new()));
         let told = r#"variables {"a": "…", "b": 1} or input_from {"youtube": link}"#;
-        assert_eq!(
-            typed(told),
-            "variables.a=… variables.b=1 or input_from.youtube=link"
-        );
+        let shown = "variables.a=… variables.b=1 or input_from.youtube=link";
+        assert_eq!(typed(told), shown);
         for case in [
             r#"fabric_run_pattern pattern_name=a variables.lang_code=de input_text=@@b=c => {"input_text":"@b=c","pattern_name":"a","variables":{"lang_code":"de"}}"#,
             r#"fabric_run_pattern {"model_name":"m","variables":{"a":"1"}} variables.b=2 => {"model_name":"m","variables":{"a":"1","b":"2"}}"#,

@@ -358,6 +358,7 @@ fn unknown(word: &str, lists: &[&str]) -> usize {
         return WORD * usize::from(!is_known && lists.is_empty());
     }
     let known = LISTS.iter().map(|(_, known)| known);
+    let known = known.filter(|known| known.starts_with(is_unspaced));
     let rest = known.fold(word.to_owned(), |rest, known| rest.replace(known, ""));
     rest.chars().filter(|c| is_unspaced(*c)).count()
 }
