@@ -7,7 +7,7 @@ use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::{RunId, RunState};
 use crate::search::{LANGUAGE, is_unspaced, known, plain_letters};
-use crate::text::{is_invisible, is_misspelled, is_placeholder, prefix};
+use crate::text::{is_invisible, is_misspelled, is_placeholder};
 use crate::tools::arguments::is_meant;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
@@ -134,7 +134,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
             "only names a file or its path, and files are not opened: give the text itself, or \
              input_from {\"youtube\": link}"
         }
-        _ if is_hole(text) || member.is_some() && is_none(text) => {
+        _ if text.len() < SHORT && is_hole(text) || member.is_some() && is_none(text) => {
             "only stands for a text, points to one or asks for something: give the text itself, or \
              input_from {\"youtube\": link}"
         }
@@ -293,7 +293,7 @@ pub(super) fn is_none(text: &str) -> bool {
 /// "$(cat notes)"), points to one ("see above", "the user's article"), or asks for one to be worked on ("Summarize this").
 fn is_hole(text: &str) -> bool {
     let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_/".contains(c);
-    let plain = plain_letters(prefix(text, SHORT));
+    let plain = plain_letters(text);
     let words = plain.split(is_between).filter(|word| !word.is_empty());
     let words = Vec::from_iter(words.map(|word| (word, lists(word))));
     let is = |lists: &[&str], wanted: &str| lists.iter().any(|list| wanted.contains(list));
@@ -319,7 +319,7 @@ fn is_hole(text: &str) -> bool {
     let asking = format!("{pointing} polite pronouns asks unspaced around attached");
     let is_all = is_pointer && has_only(pointing) || is_request && has_only(&asking);
     let is_value = (marked || text.starts_with('$')) && has("stands") && has_only("stands beside");
-    text.len() < SHORT && (is_command || is_value || is_all && !is_name)
+    is_command || is_value || is_all && !is_name
 }
 
 /// What may stand around a word.
@@ -334,7 +334,10 @@ fn lists(word: &str) -> Vec<&'static str> {
         parts.iter().any(|part| match *list {
             "unspaced" => part.starts_with(known) || part.ends_with(known),
             "documents" | "sources" => part.ends_with(known),
-            "verbs" if known.len() > 6 => is_misspelled(part, known),
+            // A letter has at most two bytes, and two may be wrong.
+            "verbs" if known.len() > 6 => {
+                part.len().abs_diff(known.len()) < 5 && is_misspelled(part, known)
+            }
             "joins" if part.starts_with(char::is_numeric) => {
                 part.bytes().all(|b| b.is_ascii_digit())
             }
