@@ -97,7 +97,10 @@ static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
 });
 
 /// The lists of words that only stand for a text, and are no part of a request about something else.
-const HOLES: [&str; 5] = ["stands", "beside", "points", "polite", "pronouns"];
+const HOLES: [&str; 6] = ["stands", "beside", "points", "polite", "pronouns", "asker"];
+
+/// The lists of words in a request about something that is named.
+const REQUEST: &str = "verbs asks unspaced around kinds definite attached joins";
 
 /// What is given for no text.
 const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object";
@@ -124,7 +127,8 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let member = text.strip_prefix("{\"").and_then(|m| m.split_once("\":"));
     let is_input = |name| is_meant(name, "input_text") || is_meant(name, "input_from");
     let member = member.filter(|(name, _)| is_input(name));
-    let text = member.map_or(text, |(_, value)| value.trim_matches([' ', '}', '"']));
+    let value = member.map(|(_, value)| value.strip_suffix('}').unwrap_or(value));
+    let text = value.map_or(text, |value| value.trim_matches([' ', '"']));
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, meant(text)) {
@@ -268,7 +272,7 @@ fn meant(text: &str) -> Option<Thing> {
         if thing.is_none() || word.starts_with(is_unspaced) {
             is_alone &= word.ends_with(':') || is("joins") || is("definite");
             // The name of a file says nothing; what follows a clear request mostly says how.
-            let said = usize::from(thing < Some(Thing::File)) * unknown(word, &lists);
+            let said = usize::from(thing < Some(Thing::File)) * unknown(word, &lists, false);
             letters += if is_led { said / 2 } else { said };
             let is_asking = usize::from(is("asks") || is("unspaced"));
             asks = asks.max(if is("verbs") { 2 } else { is_asking });
@@ -298,28 +302,34 @@ fn is_hole(text: &str) -> bool {
     let words = Vec::from_iter(words.map(|word| (word, lists(word))));
     let is = |lists: &[&str], wanted: &str| lists.iter().any(|list| wanted.contains(list));
     let has = |wanted| words.iter().any(|(_, lists)| is(lists, wanted));
+    let has_only = |wanted| words.iter().all(|(_, lists)| is(lists, wanted));
     // All of a word in a script without blanks is known.
-    let is_known = |word: &str| !word.starts_with(is_unspaced) || unknown(word, &[]) == 0;
-    let has_only = |wanted| {
-        let mut words = words.iter();
-        words.all(|(word, lists)| is(lists, wanted) && is_known(word))
-    };
+    let is_known = |word: &str| !word.starts_with(is_unspaced) || unknown(word, &[], true) == 0;
+    let is_whole = words.iter().all(|(word, _)| is_known(word));
     let is_command = text.starts_with("$(") && text.find([')', '"', '\'']) == Some(text.len() - 1);
-    let marked = is_placeholder(&text.replace(' ', "_")) || text.ends_with([':', '：']);
-    // A name is written as "The Post" is.
+    let is_marked = is_placeholder(&text.replace(' ', "_")) || text.ends_with([':', '：']);
+    let is_value = (is_marked || text.starts_with('$')) && has("stands");
+    // A name is written as "The Post" is, and what is quoted or follows a colon is given.
     let mut capitals = text.split([' ', '(']).filter(|word| !word.is_empty());
     let is_name = words.len() > 1 && capitals.all(|word| word.starts_with(char::is_uppercase));
+    let mut given = [" '", " \"", " “", ": "].iter();
+    let is_given = given.any(|mark| text.contains(mark));
     let is_pointer =
-        has("definite") && has("stands kinds") || has("points") && has("joins stands kinds beside");
-    // "Can you translate this", and not "I translate this", but for what is a kind of text.
-    let is_quoted = text.contains(" '") || text.contains(" \"") || text.contains(" “");
-    let is_about = !is_quoted && (has("definite points pronouns") || words.len() == 1);
-    let is_request = has("verbs") && is_about && (is_pointer || is(&words[0].1, "verbs polite"));
+        has("definite") && has("stands kinds") || has("points") && has("joins stands kinds");
+    // "Summarize document", "I want you to summarize this article", and not "The user summarizes a document".
+    let is_certain =
+        |pair: &[(&str, Vec<_>)]| is(&pair[0].1, "definite verbs") && is(&pair[1].1, "kinds");
+    let is_about_kind = words.windows(2).any(is_certain) && has_only(REQUEST);
+    let is_alone = words.len() == 1 && words[0].1.iter().all(|list| *list == "verbs");
+    let is_about_it = is_alone || has("definite points pronouns");
+    let begins = || is(&words[0].1, "verbs polite");
+    let is_request = has("verbs") && (is_about_kind || is_about_it && begins());
     let pointing = "stands beside definite points kinds verbs joins";
-    let asking = format!("{pointing} polite pronouns asks unspaced around attached");
+    let asking = format!("{pointing} polite pronouns asker {REQUEST}");
     let is_all = is_pointer && has_only(pointing) || is_request && has_only(&asking);
-    let is_value = (marked || text.starts_with('$')) && has("stands") && has_only("stands beside");
-    is_command || is_value || is_all && !is_name
+    is_command
+        || is_value && has_only("stands beside")
+        || is_all && is_whole && !is_name && !is_given
 }
 
 /// What may stand around a word.
@@ -335,7 +345,7 @@ fn lists(word: &str) -> Vec<&'static str> {
             "unspaced" => part.starts_with(known) || part.ends_with(known),
             "documents" | "sources" => part.ends_with(known),
             // A letter has at most two bytes, and two may be wrong.
-            "verbs" if known.len() > 6 => {
+            "verbs" if part.len() > 6 && known.len() > 6 => {
                 part.len().abs_diff(known.len()) < 5 && is_misspelled(part, known)
             }
             "joins" if part.starts_with(char::is_numeric) => {
@@ -353,16 +363,19 @@ fn lists(word: &str) -> Vec<&'static str> {
 /// As many letters of scripts without blanks as a word of others counts for.
 const WORD: usize = 4;
 
-/// How much a word in some `lists` says that is in none: a word, or letters of scripts without blanks.
-fn unknown(word: &str, lists: &[&str]) -> usize {
+/// How much a word in some `lists` says that is in none, or in none but the `holes`: a word, or letters of scripts without
+/// blanks.
+fn unknown(word: &str, lists: &[&str], holes: bool) -> usize {
     if !word.starts_with(is_unspaced) {
         let bare = word.trim_matches(is_mark);
         let is_known = bare.is_empty() || LANGUAGE.foreign_ignored.contains(bare);
         return WORD * usize::from(!is_known && lists.is_empty());
     }
-    let known = LISTS.iter().map(|(_, known)| known);
-    let known = known.filter(|known| known.starts_with(is_unspaced));
-    let rest = known.fold(word.to_owned(), |rest, known| rest.replace(known, ""));
+    let known = LISTS
+        .iter()
+        .filter(|(list, _)| holes || !HOLES.contains(list));
+    let known = known.filter(|(_, known)| known.starts_with(is_unspaced));
+    let rest = known.fold(word.to_owned(), |rest, (_, known)| rest.replace(known, ""));
     rest.chars().filter(|c| is_unspaced(*c)).count()
 }
 
