@@ -150,11 +150,13 @@ pub(crate) fn run(
     Err(ExitReason { code, reason })
 }
 
-/// Advice with the arguments as they are typed here: variables {"a": "b"} is variables.a=b.
+/// Advice with the arguments as they are typed here: variables {"a": "b"} is variables.a=b. What is about a further step
+/// stays as it is, because a step has no form of its own.
 fn typed(advice: &str) -> String {
     let advice = advice.replace("\"input_is_text\": true", "input_is_text=true");
     if let Some((start, rest)) = advice.split_once(" {\"")
         && let Some((members, end)) = rest.split_once('}')
+        && !start.contains("then[")
         && let Some(name) = ["variables", "input_from"]
             .iter()
             .find(|name| start.ends_with(**name))

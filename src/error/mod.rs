@@ -321,7 +321,7 @@ impl fmt::Display for Cause {
 /// Words about a Fabric that somebody else has started, and those about one that this server starts.
 const OF_OTHERS: [(&str, &str); 6] = [
     (", then restart `fabric --serve`", ""),
-    ("Fabric's own log", "fabric-mcp's log (--log-level debug)"),
+    ("; otherwise Fabric's own log says why", ""),
     (" on Fabric's host", ""),
     ("Fabric, and of any proxy in front of it", "fabric-mcp"),
     (
@@ -515,7 +515,7 @@ mod tests {
         assert_eq!(error.detail, format!("{what} {fix}"));
         let mut own = Error::of(Cause::NoVendor, &[]);
         own.say_of_own();
-        let fix = "If no vendor is set up, run `fabric --setup`; otherwise fabric-mcp's log (--log-level debug) says why.";
+        let fix = "If no vendor is set up, run `fabric --setup`.";
         assert_eq!(own.parts(), (Cause::NoVendor.what(), fix));
         let failed = Error::of(Cause::Failed, &[]);
         assert_eq!(failed.code(), "fabric-internal-error");

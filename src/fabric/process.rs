@@ -283,7 +283,6 @@ impl Process {
     fn note(&self, line: String) {
         let mut output = lock(&self.output);
         if !line.is_empty() && !line.starts_with("[GIN-debug]") {
-            log::debug!("Fabric: {line}");
             output.push(line);
         }
         if output.len() > LINES {

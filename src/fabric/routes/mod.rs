@@ -172,9 +172,11 @@ impl Client {
             let read = unless_500(self.read(Route::Models.request(), wait, |body| {
                 serde_json::from_value(members(&body)?.into()).ok()
             }))?;
-            // Every version answers so without a vendor.
-            let none = || Error::of(Cause::NoVendor, &[]).after_status(500);
-            let models: Models = read.ok_or_else(none)?;
+            let models: Models = read.ok_or_else(|| {
+                // Every version answers so without a vendor. Once there is one, a Fabric of ours is started anew.
+                self.process.as_ref().inspect(|process| process.retire());
+                Error::of(Cause::NoVendor, &[]).after_status(500)
+            })?;
             match delays.next() {
                 Some(delay) if models == Models::default() => pause(delay, wait.as_ref())?,
                 _ => return Ok(models),

@@ -99,9 +99,6 @@ static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
 /// The lists of words that only stand for a text, and are no part of a request about something else.
 const HOLES: [&str; 6] = ["stands", "beside", "points", "polite", "pronouns", "asker"];
 
-/// The lists of words in a request about something that is named.
-const REQUEST: &str = "verbs asks unspaced around kinds definite attached joins";
-
 /// What is given for no text.
 const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object";
 
@@ -138,7 +135,9 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
             "only names a file or its path, and files are not opened: give the text itself, or \
              input_from {\"youtube\": link}"
         }
-        _ if text.len() < SHORT && is_hole(text) || member.is_some() && is_none(text) => {
+        _ if text.chars().nth(SHORT).is_none() && is_hole(text)
+            || member.is_some() && is_none(text) =>
+        {
             "only stands for a text, points to one or asks for something: give the text itself, or \
              input_from {\"youtube\": link}"
         }
@@ -319,17 +318,26 @@ fn is_hole(text: &str) -> bool {
     // "Summarize document", "I want you to summarize this article", and not "The user summarizes a document".
     let is_certain =
         |pair: &[(&str, Vec<_>)]| is(&pair[0].1, "definite verbs") && is(&pair[1].1, "kinds");
-    let is_about_kind = words.windows(2).any(is_certain) && has_only(REQUEST);
-    let is_alone = words.len() == 1 && words[0].1.iter().all(|list| *list == "verbs");
+    let says = |(word, lists): &(&str, Vec<&str>)| match lists.iter().all(|is| HOLES.contains(is)) {
+        true => unknown(word, &[], false),
+        false => unknown(word, lists, false),
+    };
+    let said: usize = words.iter().map(says).sum();
+    let is_about_kind = has("verbs") && said < WORD && words.windows(2).any(is_certain);
+    // No noun, such as "要約", and no word that only resembles a verb.
+    let is_verb = |(word, lists): &(&str, Vec<&str>)| {
+        LISTS.contains(&("verbs", word)) && lists.iter().all(|list| *list == "verbs")
+    };
+    let is_alone = words.len() == 1 && words.iter().all(is_verb);
     let is_about_it = is_alone || has("definite points pronouns");
     let begins = || is(&words[0].1, "verbs polite");
-    let is_request = has("verbs") && (is_about_kind || is_about_it && begins());
+    let is_request = has("verbs") && is_about_it && begins();
     let pointing = "stands beside definite points kinds verbs joins";
-    let asking = format!("{pointing} polite pronouns asker {REQUEST}");
+    let asking = format!("{pointing} polite pronouns asker asks unspaced around attached");
     let is_all = is_pointer && has_only(pointing) || is_request && has_only(&asking);
     is_command
         || is_value && has_only("stands beside")
-        || is_all && is_whole && !is_name && !is_given
+        || !is_given && (is_about_kind || is_all && is_whole && !is_name)
 }
 
 /// What may stand around a word.
