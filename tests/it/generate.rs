@@ -22,6 +22,8 @@ fn ask(tool: &str, args: &[&str], file: &std::path::Path) -> Option<(bool, Strin
         .args(args)
         .arg(file)
         .env("LC_ALL", "C.UTF-8")
+        // The user's own may be a folder that is not there.
+        .env("HOME", file.with_file_name(""))
         .stdin(Stdio::null())
         .output();
     match output {
