@@ -271,7 +271,8 @@ fn meant(text: &str) -> Option<Thing> {
         if thing.is_none() || word.starts_with(is_unspaced) {
             is_alone &= word.ends_with(':') || is("joins") || is("definite");
             // The name of a file says nothing; what follows a clear request mostly says how.
-            let said = usize::from(thing < Some(Thing::File)) * unknown(word, &lists, false);
+            let said =
+                usize::from(thing < Some(Thing::File)) * unknown(word, !lists.is_empty(), false);
             letters += if is_led { said / 2 } else { said };
             let is_asking = usize::from(is("asks") || is("unspaced"));
             asks = asks.max(if is("verbs") { 2 } else { is_asking });
@@ -299,11 +300,11 @@ fn is_hole(text: &str) -> bool {
     let plain = plain_letters(text);
     let words = plain.split(is_between).filter(|word| !word.is_empty());
     let words = Vec::from_iter(words.map(|word| (word, lists(word))));
-    let is = |lists: &[&str], wanted: &str| lists.iter().any(|list| wanted.contains(list));
+    let is = |lists: &[&str], wanted: &str| wanted.split(' ').any(|one| lists.contains(&one));
     let has = |wanted| words.iter().any(|(_, lists)| is(lists, wanted));
     let has_only = |wanted| words.iter().all(|(_, lists)| is(lists, wanted));
     // All of a word in a script without blanks is known.
-    let is_known = |word: &str| !word.starts_with(is_unspaced) || unknown(word, &[], true) == 0;
+    let is_known = |word: &str| !word.starts_with(is_unspaced) || unknown(word, false, true) == 0;
     let is_whole = words.iter().all(|(word, _)| is_known(word));
     let is_command = text.starts_with("$(") && text.find([')', '"', '\'']) == Some(text.len() - 1);
     let is_marked = is_placeholder(&text.replace(' ', "_")) || text.ends_with([':', '：']);
@@ -318,9 +319,8 @@ fn is_hole(text: &str) -> bool {
     // "Summarize document", "I want you to summarize this article", and not "The user summarizes a document".
     let is_certain =
         |pair: &[(&str, Vec<_>)]| is(&pair[0].1, "definite verbs") && is(&pair[1].1, "kinds");
-    let says = |(word, lists): &(&str, Vec<&str>)| match lists.iter().all(|is| HOLES.contains(is)) {
-        true => unknown(word, &[], false),
-        false => unknown(word, lists, false),
+    let says = |(word, lists): &(&str, Vec<&str>)| {
+        unknown(word, !lists.iter().all(|is| HOLES.contains(is)), false)
     };
     let said: usize = words.iter().map(says).sum();
     let is_about_kind = has("verbs") && said < WORD && words.windows(2).any(is_certain);
@@ -371,13 +371,13 @@ fn lists(word: &str) -> Vec<&'static str> {
 /// As many letters of scripts without blanks as a word of others counts for.
 const WORD: usize = 4;
 
-/// How much a word in some `lists` says that is in none, or in none but the `holes`: a word, or letters of scripts without
-/// blanks.
-fn unknown(word: &str, lists: &[&str], holes: bool) -> usize {
+/// How much a word says unless it `is_listed`: a word, or the letters of scripts without blanks that are in no list. With
+/// `holes`, the lists of these count too.
+fn unknown(word: &str, is_listed: bool, holes: bool) -> usize {
     if !word.starts_with(is_unspaced) {
         let bare = word.trim_matches(is_mark);
         let is_known = bare.is_empty() || LANGUAGE.foreign_ignored.contains(bare);
-        return WORD * usize::from(!is_known && lists.is_empty());
+        return WORD * usize::from(!is_known && !is_listed);
     }
     let known = LISTS
         .iter()
