@@ -5,6 +5,7 @@
 //! In scope: arguments. Not in scope: running (`run`), input (`input`) and output (`output`).
 
 mod input;
+mod missing_text;
 mod output;
 mod plan;
 mod run;

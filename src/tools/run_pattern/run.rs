@@ -14,7 +14,8 @@ use crate::tools::policy::{is_among, no_model};
 use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Failure, Outcome, ToolResult, prompt, refused};
 
-use super::input::{self, InputSource};
+use super::input::InputSource;
+use super::missing_text::is_none;
 use super::output::Output;
 use super::{plan, prefix_of};
 
@@ -89,7 +90,7 @@ impl RunPattern {
     fn lacks_input(&self, input: &str) -> bool {
         let row = search::known(self.steps[0].pattern.as_str());
         let needs_none = self.as_is || row.is_some_and(|row| row.needs_no_input);
-        !needs_none && input::is_none(input)
+        !needs_none && is_none(input)
     }
 
     /// The patterns, one after the other.
