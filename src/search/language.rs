@@ -7,6 +7,7 @@
 //! without a concept are words that say little or, with weight 0, nothing. A foreign word in several lines may mean each.
 
 use std::collections::{HashMap, HashSet};
+use std::iter;
 use std::sync::LazyLock;
 
 use super::stem::stem;
@@ -17,6 +18,9 @@ const TABLE: &str = include_str!("languages.tsv");
 
 /// Fewest letters of a foreign word that stands for all that begin with it.
 const PREFIX: usize = 4;
+/// Most letters that an ending has.
+const ENDING: usize = 3;
+
 /// Most characters of a word in a script without spaces.
 const UNSPACED: usize = 4;
 
@@ -27,7 +31,7 @@ pub(crate) static LANGUAGE: LazyLock<Language> = LazyLock::new(Language::parse);
 #[derive(Default)]
 pub(crate) struct Language {
     /// English words that say nothing about a task.
-    pub(super) ignored: HashSet<&'static str>,
+    pub(crate) ignored: HashSet<&'static str>,
     /// The same in other languages: they tell that a query is not English.
     pub(crate) foreign_ignored: HashSet<&'static str>,
     /// Stems of words that weigh the same everywhere.
@@ -80,6 +84,16 @@ impl Language {
             let is_in = |list: &HashSet<&str>| list.contains(word.as_str());
             !word.is_ascii() || is_in(&self.foreign_ignored) && !is_in(&self.ignored)
         })
+    }
+
+    /// The names of the concepts that a word of another language may mean, whatever its ending is.
+    pub(crate) fn meanings(&self, word: &str) -> &[&'static str] {
+        let ends = word.char_indices().rev().take(ENDING).map(|(at, _)| at);
+        let mut heads = iter::once(word.len())
+            .chain(ends)
+            .filter(|end| *end >= PREFIX);
+        let meanings = heads.find_map(|end| self.foreign.get(&word[..end]));
+        meanings.map_or(&[], Vec::as_slice)
     }
 
     /// The words known of another language in a run, each as the stems of the concepts that it may mean: one word, or in

@@ -1,5 +1,7 @@
 //! Whether an input is a text, or only names one, points to one, or asks for something to be done with one.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::search::{LANGUAGE, is_unspaced, known, plain_letters};
@@ -20,11 +22,30 @@ static LISTS: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
     words.flatten().collect()
 });
 
+/// The lists that each word is in.
+static LISTS_OF: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
+    let mut lists_of = HashMap::<&str, Vec<&str>>::new();
+    for (list, word) in LISTS.iter() {
+        lists_of.entry(word).or_default().push(list);
+    }
+    lists_of
+});
+
+/// The words that stand for others too, which they are a part of or nearly like.
+static PARTIAL: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
+    let is_partial = |(list, word): &&(&str, &str)| match *list {
+        "verbs" | "asks" => word.len() > 6 || word.starts_with(is_unspaced),
+        list => word.starts_with(is_unspaced) || ["documents", "sources"].contains(&list),
+    };
+    LISTS.iter().filter(is_partial).copied().collect()
+});
+
 /// The lists of words that only stand for a text, and are no part of a request about something else.
-const HOLES: [&str; 6] = ["stands", "beside", "points", "polite", "pronouns", "asker"];
+const HOLES: &str =
+    "stands beside points polite modal pronouns asker places users orders questions finite";
 
 /// What is given for no text.
-const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object";
+const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object|lorem|ninguno|aucun|nessuno|brak|无|没有|なし|없음";
 
 /// What an input may contain besides words. The later in this list, the clearer it is that something is to be done with
 /// it: texts about software mention source files, and the addresses of whole sites, without asking for that.
@@ -121,7 +142,7 @@ fn thing_of_request(plain: &str) -> Option<Thing> {
         found = found.max(thing);
         is_led |= thing >= Some(Thing::Link) && letters == 0 && asks > 1 && !is_given;
         if thing.is_none() || text.starts_with(is_unspaced) {
-            is_alone &= text.ends_with(':') || word.is("joins definite");
+            is_alone &= text.ends_with(':') || word.is("joins definite these mine");
             // The name of a file says nothing; what follows a clear request mostly says how.
             let said = usize::from(thing < Some(Thing::File)) * word.said();
             letters += if is_led { said / 2 } else { said };
@@ -144,50 +165,115 @@ pub(super) fn is_none(text: &str) -> bool {
     }
 }
 
-/// Whether a short text has none of its own: it only stands where one should be ("{{input}}", "[paste text here]", "Input:",
+/// Whether a short text has none of its own: it stands where one should be ("{{input}}", "[paste text here]", "Input:",
 /// "$(cat notes)"), points to one ("see above", "the user's article"), or asks for one to be worked on ("Summarize this").
 pub(super) fn is_stand_in(text: &str) -> bool {
-    let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_/".contains(c);
+    let text = text.trim_matches(['"', '\'', '`']);
+    let is_shell = text.starts_with("$(") && text.find([')', '"', '\'']) == Some(text.len() - 1);
+    let is_pipe = text.ends_with('|') && !text.starts_with('|');
+    let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_/|=#…&".contains(c);
     let plain = plain_letters(text);
     let words = plain.split(is_between).filter(|word| !word.is_empty());
     let words = Vec::from_iter(words.map(Word::new));
-    let has = |wanted| words.iter().any(|word| word.is(wanted));
-    let has_only = |wanted| words.iter().all(|word| word.is(wanted));
-    let is_command = text.starts_with("$(") && text.find([')', '"', '\'']) == Some(text.len() - 1);
-    let is_marked = is_placeholder(&text.replace(' ', "_")) || text.ends_with([':', '：']);
-    let is_value = (is_marked || text.starts_with('$')) && has("stands");
-    if is_command || is_value && has_only("stands beside") {
-        return true;
-    }
     // What is quoted or follows a colon is given.
-    let mut given = [" '", " \"", " “", ": "].iter();
-    if words.is_empty() || given.any(|mark| text.contains(mark)) {
-        return false;
+    let mut given = [" '", " \"", " “", ": ", " = "].iter();
+    let is_given = given.any(|mark| text.replace(": [", "").contains(mark));
+    is_shell
+        || is_pipe
+        || is_argument(text)
+        || !is_given && !words.is_empty() && {
+            is_gap(text, &words) || is_request(text, &words) || is_pointer(text, &words)
+        }
+}
+
+/// Whether a text is an argument or a flag instead: "pattern: summarize", "-p extract_wisdom", "input_text".
+fn is_argument(text: &str) -> bool {
+    let is_between = |c: char| c.is_whitespace() || "=:,\"'(".contains(c);
+    let words = text.split(is_between).filter(|word| !word.is_empty());
+    let words = Vec::from_iter(words);
+    let is_flag =
+        |word: &str| ["p", "pattern", "pattern_name"].contains(&word.trim_start_matches('-'));
+    let is_name = |word: &str| word == "input_text" || word.contains('_') && known(word).is_some();
+    words.len() == 1 && is_name(words[0])
+        || words
+            .windows(2)
+            .any(|pair| is_flag(pair[0]) && known(pair[1]).is_some())
+}
+
+/// Whether a text is marked as the place of another.
+fn is_gap(text: &str, words: &[Word<'_>]) -> bool {
+    let is_within = |pair: &&str| {
+        let rest = text.strip_prefix(|c| pair.starts_with(c));
+        rest.is_some_and(|rest| rest.ends_with(|c| pair.ends_with(c)))
+    };
+    let is_shouted = words.len() > 1 && text == text.to_uppercase() && text.is_ascii();
+    let is_marked = ["<>", "()", "[]", "{}", "【】", "［］", "＜＞", "（）"]
+        .iter()
+        .any(is_within)
+        || is_shouted
+        || is_placeholder(text)
+        || text.ends_with([':', '：', '_']);
+    is_marked && unknown(words) == 0 && has(words, "stands kinds verbs asks places")
+}
+
+/// Whether something is to be done with a text that is not there, or is asked about it.
+fn is_request(text: &str, words: &[Word<'_>]) -> bool {
+    let first = &words[0];
+    let is_text = has(words, "kinds stands");
+    if text.ends_with(['?', '？']) && !first.is("polite") || first.is("questions") {
+        return unknown(words) == 0 && has(words, "these points attached") && is_text;
     }
-    // "Summarize document", "I want you to summarize this article", and not "The user summarizes a document".
-    let is_certain = |pair: &[Word<'_>]| pair[0].is("definite verbs") && pair[1].is("kinds");
-    let said = words.iter().map(Word::said).sum::<usize>();
-    if has("verbs") && said < WORD && words.windows(2).any(is_certain) {
-        return true;
-    }
+    let is_led = |lists| words.get(1).is_some_and(|word| word.is(lists));
+    let is_asking = first.is("polite")
+        || first.is("modal asker users") && is_led("asker")
+        || has_pair(words, "users", "asker modal");
+    let is_order = first.is("orders verbs asks unspaced");
+    let begins = is_order || is_asking || first.is("these mine definite") && has(words, "verbs");
+    let is_bare = has(words, "verbs") && (is_asking || first.is("verbs"));
+    let is_short = words.len() < 4 && has_pair(words, "orders verbs asks", "kinds stands");
+    let is_at_hand = has(words, "these mine points pronouns attached users");
+    let is_about_it =
+        is_bare || is_short || is_at_hand || has_pair(words, "definite", "kinds stands");
+    // "Make it less robotic"
+    let most = usize::from(is_order && is_led("these pronouns"));
+    begins && has(words, "verbs asks unspaced orders") && is_about_it && unknown(words) <= most
+}
+
+/// Whether a text is no sentence, and only says which other is meant.
+fn is_pointer(text: &str, words: &[Word<'_>]) -> bool {
+    let ends = text.ends_with(['?', '？']) || text.ends_with('.') && words.len() > 3;
+    let is_sentence = ends || has(words, "finite verbs") || words.len() > 12;
     // A name is written as "The Post" is.
     let mut capitals = text.split([' ', '(']).filter(|word| !word.is_empty());
     let is_name = words.len() > 1 && capitals.all(|word| word.starts_with(char::is_uppercase));
-    if is_name || !words.iter().all(Word::is_known) {
-        return false;
-    }
-    let pointing = "stands beside definite points kinds verbs joins";
-    let is_pointer =
-        has("definite") && has("stands kinds") || has("points") && has("joins stands kinds");
-    let asking = format!("{pointing} polite pronouns asker asks unspaced around attached");
-    let is_about_it = words.len() == 1 && words[0].is_verb() || has("definite points pronouns");
-    let is_request = has("verbs") && is_about_it && words[0].is("verbs polite");
-    is_pointer && has_only(pointing) || is_request && has_only(&asking)
+    let pointing = "stands beside definite these mine points kinds joins";
+    let is_whole = has(words, "definite these mine") && words.iter().all(|word| word.is(pointing));
+    let is_at_hand = is_whole || has(words, "places attached users");
+    let is_text = is_at_hand && has(words, "kinds stands places");
+    let is_place =
+        has(words, "points") && (words.len() < 3 || has(words, "joins stands kinds places"));
+    unknown(words) == 0 && !is_sentence && !is_name && (is_text || is_place)
+}
+
+/// How many words are in no list.
+fn unknown(words: &[Word<'_>]) -> usize {
+    words.iter().filter(|word| !word.is_known()).count()
+}
+
+/// Whether a word is in one of these lists.
+fn has(words: &[Word<'_>], lists: &str) -> bool {
+    words.iter().any(|word| word.is(lists))
+}
+
+/// Whether a word of some lists is before one of others.
+fn has_pair(words: &[Word<'_>], first: &str, second: &str) -> bool {
+    let mut pairs = words.windows(2);
+    pairs.any(|pair| pair[0].is(first) && pair[1].is(second))
 }
 
 /// What may stand around a word.
 fn is_mark(c: char) -> bool {
-    "\"'`()[]<>*,;:!?.-–—，。：？！、¿¡“”„«»‘’".contains(c)
+    "\"'`()[]<>*,;:!?.-–—，。：？！、¿¡“”„«»‘’【】［］＜＞（）".contains(c)
 }
 
 /// As many letters of scripts without blanks as a word of others counts for.
@@ -196,24 +282,32 @@ const WORD: usize = 4;
 impl Word<'_> {
     fn new(text: &str) -> Word<'_> {
         let parts = Vec::from_iter(text.split('-').map(|part| part.trim_matches(is_mark)));
+        let exact = parts.iter().filter_map(|part| LISTS_OF.get(part)).flatten();
         let is_in = |(list, known): &&(&str, &str)| {
             parts.iter().any(|part| match *list {
                 "unspaced" => part.starts_with(known) || part.ends_with(known),
                 "documents" | "sources" => part.ends_with(known),
-                // A letter has at most two bytes, and two may be wrong.
-                "verbs" if part.len() > 6 && known.len() > 6 => {
-                    part.len().abs_diff(known.len()) < 5 && is_misspelled(part, known)
+                // Two letters may be wrong, but not the first.
+                "verbs" | "asks" if part.len() > 6 && known.len() > 6 => {
+                    part.chars().next() == known.chars().next() && is_misspelled(part, known)
                 }
-                "joins" if part.starts_with(char::is_numeric) => {
-                    part.bytes().all(|b| b.is_ascii_digit())
-                }
-                _ => part == known || known.starts_with(is_unspaced) && part.contains(known),
+                _ => known.starts_with(is_unspaced) && part.contains(known),
             })
         };
+        let found = PARTIAL.iter().filter(is_in).map(|(list, _)| *list);
         // "Run extract_wisdom on …"
         let verb = (text.contains('_') && known(text).is_some()).then_some("verbs");
-        let found = LISTS.iter().filter(is_in).map(|(list, _)| *list);
-        let lists = found.chain(verb).collect();
+        let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let number = parts.iter().any(is_number).then_some("joins");
+        let meanings = LANGUAGE.meanings(text).iter();
+        let meant = meanings.filter_map(|name| LISTS_OF.get(name)).flatten();
+        let lists = exact
+            .chain(meant)
+            .copied()
+            .chain(found)
+            .chain(verb)
+            .chain(number);
+        let lists = lists.collect();
         Word { text, lists }
     }
 
@@ -222,19 +316,19 @@ impl Word<'_> {
         names.split(' ').any(|name| self.lists.contains(&name))
     }
 
-    /// Whether it is a verb and no noun, such as "要約", and does not only resemble a verb.
-    fn is_verb(&self) -> bool {
-        LISTS.contains(&("verbs", self.text)) && self.lists.iter().all(|list| *list == "verbs")
-    }
-
-    /// Whether all of it is known, if it is in a script without blanks.
+    /// Whether all of it is known.
     fn is_known(&self) -> bool {
-        !self.text.starts_with(is_unspaced) || self.unlisted(|_| true) == 0
+        match self.text.starts_with(is_unspaced) {
+            true => self.unlisted(|_| true) == 0,
+            false => {
+                !self.lists.is_empty() || self.said() == 0 || LANGUAGE.ignored.contains(self.text)
+            }
+        }
     }
 
     /// How much it says besides a request: a word, or the letters of scripts without blanks that are no part of one.
     fn said(&self) -> usize {
-        let of_request = |list: &str| !HOLES.contains(&list);
+        let of_request = |list: &str| HOLES.split(' ').all(|hole| hole != list);
         if self.text.starts_with(is_unspaced) {
             return self.unlisted(of_request);
         }
@@ -247,9 +341,16 @@ impl Word<'_> {
     fn unlisted(&self, counts: impl Fn(&str) -> bool) -> usize {
         let known = LISTS.iter().filter(|(list, _)| counts(list));
         let known = known.filter(|(_, known)| known.starts_with(is_unspaced));
-        let rest = known.fold(self.text.to_owned(), |rest, (_, known)| {
-            rest.replace(known, "")
-        });
+        let known = known.map(|(_, known)| *known);
+        let ignored = LANGUAGE
+            .foreign_ignored
+            .iter()
+            .filter(|word| word.starts_with(is_unspaced));
+        let mut known = Vec::from_iter(known.chain(ignored.copied()));
+        known.sort_by_key(|word| Reverse(word.len()));
+        let rest = known
+            .iter()
+            .fold(self.text.to_owned(), |rest, known| rest.replace(known, ""));
         rest.chars().filter(|c| is_unspaced(*c)).count()
     }
 
