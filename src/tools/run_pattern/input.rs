@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error, VideoId};
 use crate::runs::{RunId, RunState};
@@ -87,13 +89,10 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 /// # Errors
 /// `invalid-request`, saying what to give instead.
 pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Error> {
-    // What is meant for another argument is given here too: {"url": "https://…"}.
     let text = text.trim();
-    let member = text.strip_prefix("{\"").and_then(|m| m.split_once("\":"));
-    let is_input = |name| is_meant(name, "input_text") || is_meant(name, "input_from");
-    let member = member.filter(|(name, _)| is_input(name));
-    let value = member.map(|(_, value)| value.strip_suffix('}').unwrap_or(value));
-    let text = value.map_or(text, |value| value.trim_matches([' ', '"']));
+    let json = (text.len() < SHORT).then(|| serde_json::from_str(text).ok());
+    let given = json.flatten().and_then(|json: Value| given_in(&json));
+    let text = given.as_deref().unwrap_or(text);
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, only_thing(text)) {
@@ -104,7 +103,7 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
              input_from {\"youtube\": link}"
         }
         _ if text.chars().nth(SHORT).is_none() && is_stand_in(text)
-            || member.is_some() && is_none(text) =>
+            || given.is_some() && is_none(text) =>
         {
             "only stands for a text, points to one or asks for something: give the text itself, or \
              input_from {\"youtube\": link}"
@@ -119,6 +118,23 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
         "`{argument}` {what}. \"input_is_text\": true would run the pattern on it as it is. Nothing was run."
     );
     Err(refused(detail).about(argument))
+}
+
+/// What arguments in JSON give as the input, if it is nothing or all that they have: {"url": "https://…"}, {"text": ""}.
+fn given_in(json: &Value) -> Option<String> {
+    let members = match json {
+        Value::Array(items) => return items.iter().find_map(given_in),
+        Value::Object(members) => members,
+        _ => return None,
+    };
+    let mut inputs = members
+        .iter()
+        .filter(|(name, _)| is_meant(name, "input_text") || is_meant(name, "input_from"));
+    let (_, input) = inputs.next()?;
+    let input = input
+        .as_str()
+        .map_or_else(|| input.to_string(), str::to_owned);
+    (members.len() == 1 || is_none(&input)).then_some(input)
 }
 
 /// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which
@@ -176,7 +192,8 @@ mod tests {
                      https://x/y and https://z/y|- https://x/y\n• https://z/y|{\"url\": \"https://x/y\"}|\
                      फ़ाइल https://x/y का सारांश दें|Tóm tắt video này https://x/y|\
                      Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
-        let holes = "请总结这个PDF|summarize|Can you translate this?|I want you to summarize this article|see above|the user's article|上記の文章|<the user's text>|$(a)|{\"input\": null}";
+        let holes = "请总结这个PDF|summarize|Can you translate this?|I want you to summarize this article|see above|the user's article|上記の文章|<the user's text>|$(a)|{\"input\": null}|\
+                     Explain this code|What does this error mean?|Make it less robotic|TEXT_GOES_HERE|-p extract_wisdom|the document I uploaded|clipboard contents|{\"text\": \"\", \"pattern\": \"x\"}|[article] [text]";
         for link in links.split('|').chain(holes.split('|')) {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -230,7 +247,7 @@ mod tests {
                    Please see the attached agenda for tomorrow's meeting. Ana|打印机坏了,见 photo.jpg|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
-                   (Message from Anna)|[Email sent to Bob]|{% block content %}|{{ user }}|your_code fails|\
+                   (Message from Anna)|[Email sent to Bob]|This article is good.|Can I translate it?|Show the file above the code|As a user, I want to summarize this|How to write the text|{% block content %}|{{ user }}|your_code fails|\
                    The Article|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");

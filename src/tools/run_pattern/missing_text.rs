@@ -42,7 +42,7 @@ static PARTIAL: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
 
 /// The lists of words that only stand for a text, and are no part of a request about something else.
 const HOLES: &str =
-    "stands beside points polite modal pronouns asker places users orders questions finite";
+    "stands beside points polite modal you pronouns asker places users orders questions finite";
 
 /// What is given for no text.
 const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object|lorem|ninguno|aucun|nessuno|brak|无|没有|なし|없음";
@@ -219,14 +219,16 @@ fn is_gap(text: &str, words: &[Word<'_>]) -> bool {
 /// Whether something is to be done with a text that is not there, or is asked about it.
 fn is_request(text: &str, words: &[Word<'_>]) -> bool {
     let first = &words[0];
-    let is_text = has(words, "kinds stands");
-    if text.ends_with(['?', '？']) && !first.is("polite") || first.is("questions") {
-        return unknown(words) == 0 && has(words, "these points attached") && is_text;
-    }
     let is_led = |lists| words.get(1).is_some_and(|word| word.is(lists));
     let is_asking = first.is("polite")
-        || first.is("modal asker users") && is_led("asker")
-        || has_pair(words, "users", "asker modal");
+        || first.is("modal") && is_led("you")
+        || first.is("asker users") && is_led("asker modal")
+        || has_pair(&words[..words.len().min(3)], "users", "asker modal");
+    let is_question = text.ends_with(['?', '？']) && !is_asking || first.is("questions");
+    if is_question {
+        let is_at_hand = has(words, "these points attached");
+        return is_at_hand && has(words, "kinds stands") && unknown(words) == 0;
+    }
     let is_order = first.is("orders verbs asks unspaced");
     let begins = is_order || is_asking || first.is("these mine definite") && has(words, "verbs");
     let is_bare = has(words, "verbs") && (is_asking || first.is("verbs"));
@@ -241,18 +243,19 @@ fn is_request(text: &str, words: &[Word<'_>]) -> bool {
 
 /// Whether a text is no sentence, and only says which other is meant.
 fn is_pointer(text: &str, words: &[Word<'_>]) -> bool {
-    let ends = text.ends_with(['?', '？']) || text.ends_with('.') && words.len() > 3;
-    let is_sentence = ends || has(words, "finite verbs") || words.len() > 12;
+    let has_end = text.ends_with('.') && !text.ends_with("..") && words.len() > 3;
+    let is_sentence = has_end || text.ends_with(['?', '？']) || has(words, "finite");
     // A name is written as "The Post" is.
     let mut capitals = text.split([' ', '(']).filter(|word| !word.is_empty());
     let is_name = words.len() > 1 && capitals.all(|word| word.starts_with(char::is_uppercase));
-    let pointing = "stands beside definite these mine points kinds joins";
+    let pointing = "stands beside definite these mine points kinds joins verbs asks asker";
     let is_whole = has(words, "definite these mine") && words.iter().all(|word| word.is(pointing));
-    let is_at_hand = is_whole || has(words, "places attached users");
-    let is_text = is_at_hand && has(words, "kinds stands places");
-    let is_place =
-        has(words, "points") && (words.len() < 3 || has(words, "joins stands kinds places"));
-    unknown(words) == 0 && !is_sentence && !is_name && (is_text || is_place)
+    let is_at_hand = has(words, "places attached users") && !has(words, "verbs");
+    let is_text = (is_whole || is_at_hand) && has(words, "kinds stands places");
+    // "The above" is a name in longer texts.
+    let is_place = has(words, "points")
+        && (has(words, "joins stands kinds places") || words.len() < 3 && has(words, "definite"));
+    !is_sentence && !is_name && (is_text || is_place) && unknown(words) == 0
 }
 
 /// How many words are in no list.
