@@ -124,7 +124,8 @@ pub(crate) fn run(
         }
     }
     screen.has_begun.store(true, Ordering::SeqCst);
-    let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
+    let about = json!({"progressToken": 1, tools::SHELL: true});
+    let params = json!({"name": tool, "arguments": arguments, "_meta": about});
     let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
     match target {
         CallTarget::Here(server) => call_here(server, &request, &screen),
@@ -146,26 +147,8 @@ pub(crate) fn run(
         Some(at) => &reason[..at],
         None => &reason,
     };
-    let (code, reason) = (stopped.max(1), for_terminal(&typed(said)).into_owned());
+    let (code, reason) = (stopped.max(1), for_terminal(said).into_owned());
     Err(ExitReason { code, reason })
-}
-
-/// Advice with the arguments as they are typed here: variables {"a": "b"} is variables.a=b. What is about a further step
-/// stays as it is, because a step has no form of its own.
-fn typed(advice: &str) -> String {
-    let advice = advice.replace("\"input_is_text\": true", "input_is_text=true");
-    if let Some((start, rest)) = advice.split_once(" {\"")
-        && let Some((members, end)) = rest.split_once('}')
-        && !start.contains("then[")
-        && let Some(name) = ["variables", "input_from"]
-            .iter()
-            .find(|name| start.ends_with(**name))
-    {
-        let members = members.replace(", \"", &format!(" {name}."));
-        let members = members.replace("\": ", "=").replace('"', "");
-        return format!("{start}.{members}{}", typed(end));
-    }
-    advice
 }
 
 /// Refuses a name, given with `flag`, that no tool has that `policy` offers.
@@ -736,9 +719,6 @@ mod tests {
             assert!(message.starts_with(&told), "{message}");
         }
         assert_eq!(parsed(RUN, &[]), Ok(Map::new()));
-        let told = r#"variables {"a": "…", "b": 1} or input_from {"youtube": link}"#;
-        let shown = "variables.a=… variables.b=1 or input_from.youtube=link";
-        assert_eq!(typed(told), shown);
         for case in [
             r#"fabric_run_pattern pattern_name=a variables.lang_code=de input_text=@@b=c => {"input_text":"@b=c","pattern_name":"a","variables":{"lang_code":"de"}}"#,
             r#"fabric_run_pattern {"model_name":"m","variables":{"a":"1"}} variables.b=2 => {"model_name":"m","variables":{"a":"1","b":"2"}}"#,

@@ -1,4 +1,5 @@
-//! The one error type of a call: its kind, with a URN, and a sentence that is safe to show.
+//! The one error type of a call: its kind, with a URN, and a sentence that is safe to show. How it names arguments, and
+//! says what to give.
 //!
 //! Not in scope: how a JSON-RPC error or a tool's result carries it (`protocol`, `tools`), and detecting failures. A
 //! `detail` never holds a key, a path of any host, or the body of an HTTP error as it came.
@@ -330,6 +331,46 @@ const OF_OTHERS: [(&str, &str); 6] = [
     ),
     ("`fabric --serve`", "fabric-mcp"),
 ];
+
+/// Where the arguments are that an error is about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Place {
+    /// In a call, as JSON.
+    #[default]
+    Call,
+    /// In a call that is typed at a shell, as KEY=VALUE.
+    Shell,
+    /// In the object at this path, such as `then[0]`: always as JSON.
+    Object(String),
+}
+
+impl Place {
+    /// An argument as errors name it.
+    pub(crate) fn path(&self, name: &str) -> String {
+        match self {
+            Place::Object(object) => format!("{object}.{name}"),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// How to give an argument this value, which is JSON: `"a": 1`, or at a shell `a=1`.
+    pub(crate) fn give(&self, name: &str, value: &str) -> String {
+        match self {
+            Place::Shell => format!("{name}={}", value.trim_matches('"')),
+            _ => format!("\"{name}\": {value}"),
+        }
+    }
+
+    /// The same for members of an argument: `a {"b": 1, "c": 1}`, or at a shell `a.b=1 a.c=1`.
+    pub(crate) fn give_in(&self, name: &str, members: &[&str], value: &str) -> String {
+        let (start, between, end) = match self {
+            Place::Shell => (format!("{name}."), format!(" {name}."), ""),
+            _ => (format!("{name} {{"), ", ".to_owned(), "}"),
+        };
+        let pairs = members.iter().map(|member| self.give(member, value));
+        start + &Vec::from_iter(pairs).join(&between) + end
+    }
+}
 
 /// Most faults of a call that are told at once.
 pub(crate) const MOST_FAULTS: usize = 12;

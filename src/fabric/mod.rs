@@ -33,4 +33,4 @@ pub(crate) use sanitize::sanitize;
 pub(crate) use types::{Chat, Models, Pattern, Strategy, is_runnable};
 pub(crate) use youtube::{Transcript, VideoId};
 
-pub(crate) use crate::error::{Cause, Error, Kind};
+pub(crate) use crate::error::{Cause, Error, Kind, Place};

@@ -126,11 +126,12 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
 }
 
 /// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB without `{{`
-/// and Fabric's input sentinel. `template` checks what they form in a pattern. The error is [`Kind::InvalidRequest`].
-pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
+/// and Fabric's input sentinel. `template` checks what they form in a pattern. The error is [`Kind::InvalidRequest`], about
+/// `field`, the argument.
+pub(crate) fn variables(field: &str, variables: &BTreeMap<String, String>) -> Result<(), Error> {
     if variables.len() > MAX_VARIABLES {
         return bad_name(format!(
-            "`variables` has {} entries: at most {MAX_VARIABLES} are allowed.",
+            "`{field}` has {} entries: at most {MAX_VARIABLES} are allowed.",
             variables.len()
         ));
     }
@@ -140,7 +141,7 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         let is_long = name.chars().nth(MAX_NAME).is_some();
         if name.is_empty() || is_long || is_template(name) || name.contains(is_odd) {
             return bad_name(format!(
-                "`variables` has a name that is empty or longer than {MAX_NAME} characters, or \
+                "`{field}` has a name that is empty or longer than {MAX_NAME} characters, or \
                  contains `{{{{`, control characters or Fabric's mark for the input: use the \
                  names that fabric_get_pattern_details shows."
             ));
@@ -157,7 +158,7 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         } else {
             continue;
         };
-        return bad_name(format!("`variables.{shown}` {why}"));
+        return bad_name(format!("`{field}.{shown}` {why}"));
     }
     Ok(())
 }
@@ -287,7 +288,7 @@ mod tests {
         let all = "{{plugin:sys:env:OPENAI_API_KEY}}|{{ext:a:b}}|a {{|\
                    a __FABRIC_INPUT_SENTINEL_TOKEN__ b";
         for value in all.split('|') {
-            let error = variables(&map(&[("name", value)])).unwrap_err();
+            let error = variables("variables", &map(&[("name", value)])).unwrap_err();
             assert_eq!(error.kind, Kind::InvalidRequest, "{value}");
             assert!(error.detail.starts_with("`variables.name` "), "{error}");
         }
@@ -297,7 +298,8 @@ mod tests {
     fn code_and_json_pass() {
         let all = "|fn f() { x }|{\"a\": {\"b\": 1}}|plugin:a:b|{input}|__FABRIC_INPUT_";
         for value in all.split('|') {
-            assert_eq!(variables(&map(&[("name", value)])), Ok(()), "{value}");
+            let given = map(&[("name", value)]);
+            assert_eq!(variables("variables", &given), Ok(()), "{value}");
         }
     }
 
@@ -308,6 +310,7 @@ mod tests {
                 .map(|i| (format!("v{i}"), String::new()))
                 .collect::<BTreeMap<_, _>>()
         };
+        let variables = |all: &BTreeMap<String, String>| variables("variables", all);
         assert_eq!(variables(&many(256)), Ok(()));
         assert!(variables(&many(257)).unwrap_err().detail.contains("257"));
         assert_eq!(variables(&map(&[("v", &"x".repeat(65_536))])), Ok(()));

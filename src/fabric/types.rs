@@ -9,8 +9,8 @@ use std::mem;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::Name;
 use super::template::tokens;
+use super::{Name, Place};
 use crate::config::{DEFAULT_MODEL, MAX_NAME};
 use crate::encoding::json::decode;
 use crate::search::purpose;
@@ -94,6 +94,8 @@ pub(super) fn can_be_given(variable: &str) -> bool {
 /// The parameters of one run: everything that a caller can set in `POST /chat`. Empty texts mean Fabric's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chat {
+    /// Where the arguments are that it was made of.
+    pub(crate) place: Place,
     /// The pattern to run.
     pub(crate) pattern: Name,
     /// The text it is run on, unmodified; [`template::check`](super::template::check) refuses a pattern that would

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::fabric::names::in_quotes;
-use crate::fabric::{Entry, Name, is_runnable, not_found, not_runnable};
+use crate::fabric::{Chat, Entry, Name, is_runnable, not_found, not_runnable};
 use crate::protocol::{Feature, Params, Refusal, jsonrpc};
 use crate::search::humanised;
 use crate::text::shown;
@@ -128,16 +128,16 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
                 in_quotes(missing, "and")
             )));
         }
-        let argument = |name: &str| arguments.get(name).map_or("", String::as_str);
-        // Without the input, which may be large.
-        let own = arguments
-            .iter()
-            .filter(|(name, _)| entry.variables.contains(name));
-        let mut variables = BTreeMap::new();
-        variables.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+        let argument = |name: &str| arguments.get(name).cloned().unwrap_or_default();
         let (input, strategy) = (argument(INPUT), argument(STRATEGY));
-        let text = prompt(context, &pattern, input, &variables, strategy)?;
-        let description = snapshot.description(name);
+        // Without the input, which may be large.
+        arguments.retain(|name, _| entry.variables.contains(name));
+        let step = Chat {
+            variables: arguments,
+            ..Chat::new(pattern, input)
+        };
+        let text = prompt(context, &step, &strategy)?;
+        let description = snapshot.description(step.pattern.as_str());
         let out = result.field("description", description).key("messages");
         out.extend(br#"[{"content":{"text":"#);
         jsonrpc::write_json(out, &text);

@@ -9,7 +9,7 @@ use crate::access::Role;
 use crate::account::Resource;
 use crate::protocol::{Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored};
 use crate::text::shown;
-use crate::tools::{Policy, TOOLS, Tool};
+use crate::tools::{Place, Policy, SHELL, TOOLS, Tool};
 
 use super::{Action, Request, Server, tasks};
 
@@ -137,7 +137,9 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     };
     let head = &mut request.head;
     (head.tool, head.ttl) = (Some(tool), ttl);
-    let prepared = match tool.prepare(arguments, &policy) {
+    let shell = params.get("_meta").and_then(|meta| meta.get(SHELL));
+    let place = shell.map_or(Place::Call, |_| Place::Shell);
+    let prepared = match tool.prepare(arguments, place, &policy) {
         Ok(prepared) => prepared,
         Err(error) => {
             head.refused = Some(error.clone());

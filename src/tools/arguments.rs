@@ -18,12 +18,12 @@ use crate::config::MAX_STRING;
 use crate::encoding::json::decode;
 use crate::error::MOST_FAULTS;
 use crate::fabric::names::{self, suggestion};
-use crate::fabric::{Error, Name};
+use crate::fabric::{Chat, Error, Name, Place};
 use crate::protocol::Node;
 use crate::search;
 use crate::text::{closest, joined, letters, shown};
 
-use super::{refused, within};
+use super::refused;
 
 /// What was given in a call, or in an object in it: names and values.
 pub(crate) type Given<'a> = &'a [(Cow<'a, str>, Node<'a>)];
@@ -42,8 +42,7 @@ pub(super) struct Argument {
 #[derive(Default)]
 pub(super) struct Arguments<'a> {
     tool: &'static str,
-    /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
-    prefix: String,
+    place: Place,
     given: Given<'a>,
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
@@ -71,20 +70,20 @@ const MEANT: &str = include_str!("meant.txt");
 pub(super) const FREE: &str = "dry_run";
 
 impl<'a> Arguments<'a> {
-    /// What `read` makes of the `arguments` of a call of `tool`, or of the members of an object in them, whose names begin
-    /// with `prefix`.
+    /// What `read` makes of the arguments of a call of `tool`, or of the members of an object in them: those `given` at
+    /// `place`.
     ///
     /// # Errors
     /// All refusals in one.
     pub(super) fn read<T>(
         tool: &'static str,
-        prefix: String,
+        place: Place,
         given: Given<'a>,
         read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut arguments = Arguments {
             tool,
-            prefix,
+            place,
             given,
             ..Arguments::default()
         };
@@ -225,18 +224,18 @@ impl<'a> Arguments<'a> {
         argument.required = true;
         let name = argument.name;
         if found.is_none() && self.faults.len() == faults {
-            let path = self.path(name);
+            let path = self.place.path(name);
             let missing = parse(&path, "").err();
             self.faults.extend(missing.map(|error| error.about(path)));
         }
         found.unwrap_or_default()
     }
 
-    /// The pattern to work on; `line` is for `pattern_name`, and `others` says where more of them are given.
-    pub(super) fn pattern(&mut self, line: ArgumentLine, others: &str) -> Name {
+    /// A step of the pattern that is given. `line` is for `pattern_name`, and `others` says where more of them are given.
+    pub(super) fn step(&mut self, line: ArgumentLine, others: &str) -> Chat {
         let tool = self.tool;
         let wanted = format!("the name of one pattern{others}");
-        self.required(line, &wanted, |path, text| match text {
+        let pattern = self.required(line, &wanted, |path, text| match text {
             "" => Err(refused(format!(
                 "`{path}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
             ))),
@@ -246,7 +245,11 @@ impl<'a> Arguments<'a> {
                 let hint = suggestion(parts.filter(|part| search::known(part).is_some()));
                 refused(error.detail + &hint)
             }),
-        })
+        });
+        Chat {
+            place: self.place.clone(),
+            ..Chat::new(pattern, String::new())
+        }
     }
 
     /// A truth value; `usual` if left out.
@@ -329,12 +332,12 @@ impl<'a> Arguments<'a> {
 
     /// Pattern variables, names and values checked by Fabric's guard.
     pub(super) fn variables(&mut self, line: ArgumentLine) -> BTreeMap<String, String> {
-        let prefix = self.prefix.clone();
+        let example = self.place.give_in("variables", &["lang_code"], "\"de\"");
         let read = |path: &str, node: &Node<'_>| {
             let node = unquoted(node);
             let Node::Object(members) = &*node else {
                 let mut error = wrong_type(path, "an object of strings", &node);
-                error.detail += " For example variables {\"lang_code\": \"de\"}.";
+                error.detail += &format!(" For example {example}.");
                 return Err(error);
             };
             let (mut variables, mut faults) = (BTreeMap::new(), Vec::new());
@@ -350,8 +353,8 @@ impl<'a> Arguments<'a> {
                 let text = text.map_err(|error| faults.push(error)).unwrap_or_default();
                 variables.insert(key.to_string(), text.into_owned());
             }
-            if let Err(error) = names::variables(&variables) {
-                faults.push(within(&prefix, error.detail));
+            if let Err(error) = names::variables(path, &variables) {
+                faults.push(error);
                 // They are refused, but not missing.
                 variables.values_mut().for_each(String::clear);
             }
@@ -446,17 +449,21 @@ impl<'a> Arguments<'a> {
         let mut faults = Vec::new();
         // Others would not be shown.
         for name in unknown.into_iter().take(MOST_FAULTS) {
-            let path = self.path(&shown(name, 64));
-            let of = match self.prefix.trim_end_matches('.') {
-                "" => self.tool,
-                part => part,
+            let path = self.place.path(&shown(name, 64));
+            let of = match &self.place {
+                Place::Object(object) => object,
+                _ => self.tool,
             };
             let is_known = |meant: &&str| known.iter().any(|known| meant.starts_with(known));
-            let mut meant: Vec<&str> = meant(name).filter(is_known).collect();
+            let mut meant = Vec::from_iter(meant(name).filter(is_known));
             if meant.is_empty() {
                 meant = closest(name, known.iter().copied());
             }
-            let hint = match meant.as_slice() {
+            let meant = meant.iter().map(|meant| match meant.split_once('.') {
+                Some((object, member)) => self.place.give_in(object, &[member], "…"),
+                None => (*meant).to_owned(),
+            });
+            let hint = match Vec::from_iter(meant).as_slice() {
                 [] if known.is_empty() => ": it takes none.".to_owned(),
                 [] if !faults.is_empty() => ".".to_owned(),
                 [] => format!(": it takes {}.", known.join(", ")),
@@ -492,7 +499,7 @@ impl<'a> Arguments<'a> {
         if node.is_empty() && (name != FREE || *node == Node::Null) {
             return None;
         }
-        let path = self.path(name);
+        let path = self.place.path(name);
         let read = read(&path, node).map_err(|error| error.about(path));
         read.map_err(|error| self.faults.push(error)).ok()
     }
@@ -500,11 +507,6 @@ impl<'a> Arguments<'a> {
     /// What was just asked for.
     fn last(&mut self) -> &mut Argument {
         self.asked.last_mut().expect("something was asked for")
-    }
-
-    /// The name of an argument as refusals have it.
-    fn path(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
     }
 }
 
@@ -528,12 +530,12 @@ fn members<T>(
     bare: fn(&str) -> &'static str,
     read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let (node, prefix) = (unquoted(node), format!("{path}."));
+    let (node, place) = (unquoted(node), Place::Object(path.to_owned()));
     match &*node {
-        Node::Object(given) => Arguments::read(tool, prefix, given, read),
+        Node::Object(given) => Arguments::read(tool, place, given, read),
         Node::Text(text) => {
             let given = [(bare(text).into(), node.clone().into_owned())];
-            Arguments::read(tool, prefix, &given, read)
+            Arguments::read(tool, place, &given, read)
         }
         other => Err(wrong_type(path, "an object or a string", other)),
     }
@@ -595,7 +597,7 @@ mod tests {
         let Node::Object(given) = node(value) else {
             panic!("arguments are an object")
         };
-        Arguments::read("tool", String::new(), &given, |all| Ok(ask(all))).map_err(|e| e.detail)
+        Arguments::read("tool", Place::default(), &given, |all| Ok(ask(all))).map_err(|e| e.detail)
     }
 
     fn string(arguments: &mut Arguments<'_>) -> Option<String> {

@@ -24,9 +24,9 @@ const CODE: &str = "This prompt is not filled in, because there is code between 
     braces: they are shown unchanged, and no strategy is added.";
 
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
-    let mut pattern = arguments.pattern(PATTERN, "");
-    let input = arguments.text(INPUT);
-    let variables = arguments.variables(VARIABLES);
+    let mut step = arguments.step(PATTERN, "");
+    step.input = arguments.text(INPUT);
+    step.variables = arguments.variables(VARIABLES);
     let strategy = "strategy_name: A prompting strategy to put before it.";
     let strategy = (!policy.no_strategies).then(|| arguments.name(strategy));
     let strategy = strategy.flatten();
@@ -35,30 +35,30 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     for name in ["dry_run", "stream", "max_chars"] {
         arguments.former(name);
     }
-    arguments.check(policy.check("pattern_name", &pattern).err());
+    arguments.check(policy.check("pattern_name", &step.pattern).err());
     let is_named = !arguments.refuses("pattern_name");
     Ok(Prepared {
-        fields: vec![("pattern", pattern.as_str().to_owned())],
+        fields: vec![("pattern", step.pattern.as_str().to_owned())],
         ..Prepared::new(move |context| {
             let (fabric, wait) = (&context.backend.fabric, &context.wait());
-            let taken = take_pattern(&mut pattern, context)?;
-            let read = fabric.pattern(&pattern, wait)?;
-            let name = pattern.as_str();
+            let taken = take_pattern(&mut step.pattern, context)?;
+            let read = fabric.pattern(&step.pattern, wait)?;
+            let name = step.pattern.as_str();
             let is_raw = fabric.why_raw(name, &read.system_prompt).is_some();
             let (mut needed, not) = (read.variables(), if is_raw { "not " } else { "" });
             let text = if is_raw {
                 needed.clear();
-                format!("{}\n{input}", read.system_prompt)
+                format!("{}\n{}", read.system_prompt, step.input)
             } else {
-                lacks_nothing("variables", &pattern, &needed, &variables)?;
+                lacks_nothing(&step, &needed)?;
                 let strategy = strategy.as_ref().map_or("", Name::as_str);
-                prompt(context, &pattern, &input, &variables, strategy)?
+                prompt(context, &step, strategy)?
             };
             let text = format!(
                 "This is the prompt of the pattern {name}, {not}filled in; no model has been asked. \
                  Follow it now: your answer is its output.\n\n{text}"
             );
-            let unused = variables.keys().filter(|name| !needed.contains(name));
+            let unused = step.variables.keys().filter(|name| !needed.contains(name));
             let unused = unused.map(|name| format!("The variable \"{name}\" was not used."));
             let outcome = Outcome::text("output_text", text).warn(taken);
             let outcome = outcome.member("output_format", DEFAULT_FORMAT);

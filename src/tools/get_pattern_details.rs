@@ -26,7 +26,7 @@ const READ_IT: &str = "Read its text with fabric_get_pattern_details and follow"
 const USUAL: usize = 8000;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
-    let pattern = arguments.pattern(PATTERN, "");
+    let pattern = arguments.step(PATTERN, "").pattern;
     let max = "max_chars: Max characters. Default 8000.";
     let part = arguments.part((MAX_FABRIC_BODY, USUAL), max);
     let is_named = !arguments.refuses("pattern_name");

@@ -33,6 +33,7 @@ use log::Level;
 
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
+pub(crate) use crate::fabric::Place;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
 use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
@@ -64,6 +65,9 @@ pub(crate) static TOOLS: &[Tool] = &[
     get_configuration::TOOL,
     get_transcript::TOOL,
 ];
+
+/// A member of `_meta`: whoever reads the result of the call types arguments at a shell, as KEY=VALUE.
+pub(crate) const SHELL: &str = "fabric-mcp/shell";
 
 /// The tools for patterns from folders. The last one is offered only if there are strategies.
 pub(crate) static PATTERNS_ONLY: &[Tool] = &[
@@ -164,11 +168,16 @@ impl Tool {
         self.name == run_pattern::TOOL.name && !self.read_only
     }
 
-    /// Checks what was `given` and prepares the call.
+    /// Checks what was `given` at `place` and prepares the call.
     ///
     /// # Errors
     /// `invalid-request`, naming the arguments, what was wrong with them and what is allowed.
-    pub(crate) fn prepare(&self, given: Given<'_>, policy: &Policy) -> Result<Prepared, Error> {
+    pub(crate) fn prepare(
+        &self,
+        given: Given<'_>,
+        place: Place,
+        policy: &Policy,
+    ) -> Result<Prepared, Error> {
         let read = |all: &mut Arguments<'_>| (self.declare)(all, policy);
         // Some models wrap all arguments in one object. A misspelled `dry_run` is not that: the call would be paid for.
         let known = LazyCell::new(|| self.argument_names(policy));
@@ -181,7 +190,7 @@ impl Tool {
             Some(Node::Object(members)) if members.iter().any(is_known) => members,
             _ => given,
         };
-        Arguments::read(self.name, String::new(), given, read)
+        Arguments::read(self.name, place, given, read)
     }
 
     /// What it asks for under this policy.
@@ -310,16 +319,6 @@ fn refused(detail: impl Into<String>) -> Error {
     Error::new(Kind::InvalidRequest, detail)
 }
 
-/// A refusal in the words of `detail`. If it is about a step of a chain, `prefix` is how the paths of that step's
-/// arguments begin.
-fn within(prefix: &str, detail: String) -> Error {
-    refused(match detail.strip_prefix('`') {
-        Some(named) => format!("`{prefix}{named}"),
-        None if prefix.is_empty() => detail,
-        None => format!("In {}: {detail}", prefix.trim_end_matches('.')),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -348,7 +347,7 @@ mod tests {
         let Some(Node::Object(arguments)) = params.get("arguments") else {
             panic!("{message}")
         };
-        let prepared = tool.prepare(arguments, &Policy::default())?;
+        let prepared = tool.prepare(arguments, Place::Call, &Policy::default())?;
         prepared.refused.clone().map_or(Ok(prepared), Err)
     }
 

@@ -69,11 +69,11 @@ impl Policy {
     }
 
     /// Sets the pattern's model, or else the default one, if the run names none, and refuses a model that is not
-    /// allowed. `field` is the argument.
+    /// allowed.
     ///
     /// # Errors
     /// `invalid-request`, naming the models that may be run.
-    pub(crate) fn model(&self, field: &str, chat: &mut Chat) -> Result<(), Error> {
+    pub(crate) fn model(&self, chat: &mut Chat) -> Result<(), Error> {
         let own = &self.callers_models;
         let named = own.iter().filter(|model| !model.ends_with('*'));
         if !is_among(own, &chat.model)
@@ -94,7 +94,7 @@ impl Policy {
             }
         }
         if !is_among(own, &chat.model) {
-            return Err(no_model(field, chat, own));
+            return Err(no_model(chat, own));
         }
         if self.allowed_models.is_empty() {
             return Ok(());
@@ -103,6 +103,7 @@ impl Policy {
         let all = self.allowed_models.iter().map(String::as_str);
         let Some(allowed) = names::alike(&chat.model, all) else {
             let (model, allowed) = (&chat.model, self.allowed_models.join(", "));
+            let field = chat.place.path("model_name");
             let detail = format!(
                 "`{field}`: the model {model} may not be run on this server; allowed: {allowed} (--allow-model)."
             );
@@ -165,8 +166,9 @@ pub(crate) fn is_among(models: &[String], model: &str) -> bool {
 }
 
 /// The refusal of a model that is none of the caller's.
-pub(crate) fn no_model(field: &str, chat: &Chat, own: &[String]) -> Error {
-    let (model, own) = (chat.model_label(), own.join(", "));
+pub(crate) fn no_model(chat: &Chat, own: &[String]) -> Error {
+    let (field, model) = (chat.place.path("model_name"), chat.model_label());
+    let own = own.join(", ");
     let detail = format!("`{field}`: you may not run the model {model}; give one of yours: {own}.");
     refused(detail).about(field)
 }
@@ -238,7 +240,7 @@ mod tests {
             );
             (chat.model, chat.vendor) = (model.to_owned(), vendor.to_owned());
             policy
-                .model("model_name", &mut chat)
+                .model(&mut chat)
                 .map(|()| (chat.model, chat.vendor))
                 .map_err(|error| error.detail)
         };

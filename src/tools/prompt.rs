@@ -1,23 +1,20 @@
 //! The prompt of a pattern, as `prompts/get` and a dry run show it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::fabric::{Error, Name};
+use crate::fabric::{Chat, Error};
 
 use super::Context;
 use super::listed::strategy;
 
-/// The pattern with `input` and `variables` filled in by Fabric, after the text of the strategy, if one is named. Runs the
-/// pattern's own plugins on Fabric's host, and no model.
+/// The step's pattern with input and variables filled in by Fabric, after the text of the strategy, if one is named. Runs
+/// the pattern's own plugins on Fabric's host, and no model.
 ///
 /// # Errors
 /// As for a run that is refused; `invalid-request` for an unknown strategy.
 pub(crate) fn prompt(
     context: &Arc<Context>,
-    pattern: &Name,
-    input: &str,
-    variables: &BTreeMap<String, String>,
+    step: &Chat,
     strategy_name: &str,
 ) -> Result<String, Error> {
     let (fabric, wait) = (&context.backend.fabric, &context.wait());
@@ -27,7 +24,7 @@ pub(crate) fn prompt(
             .prompt
             .clone(),
     };
-    let rendered = fabric.apply(pattern, input, variables, wait)?.system_prompt;
+    let rendered = fabric.apply(step, wait)?.system_prompt;
     Ok(match before.trim() {
         "" => rendered,
         before => format!("{before}\n{rendered}"),

@@ -175,23 +175,12 @@ fn other_tools_do_not_read_stdin() {
     // Nor does a call that is refused anyway.
     let mut process = call(&fabric, [RUN, "{}"]).start();
     assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
-    let finished = call(
-        &fabric,
-        ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#],
-    )
-    .run(DEADLINE);
+    let query = ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#];
+    let finished = call(&fabric, query).run(DEADLINE);
     finished.expect_code(0);
     let text: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(text["matches"][0]["name"], "summarize_meeting", "{text}");
-    let structured = call(
-        &fabric,
-        [
-            "fabric_list_patterns",
-            r#"{"query":"summarize meeting"}"#,
-            "--json",
-        ],
-    )
-    .run(DEADLINE);
+    let structured = call(&fabric, query).arg("--json").run(DEADLINE);
     let found = serde_json::from_str::<Value>(&structured.stdout).unwrap();
     assert_eq!(found, text);
 }
@@ -199,10 +188,7 @@ fn other_tools_do_not_read_stdin() {
 #[test]
 fn the_structured_result_is_one_object() {
     let fabric = FakeFabric::start();
-    fabric.on(
-        "POST /chat",
-        Reply::sse().content("a").content("b").complete(),
-    );
+    fabric.on_run(Reply::run(&["a", "b"]));
     let finished = call(&fabric, [RUN, SUMMARIZE, "--json"]).run(DEADLINE);
     finished.expect_code(0);
     let result: Value = serde_json::from_str(&finished.stdout).unwrap();
@@ -260,6 +246,22 @@ fn failures_go_to_stderr_with_exit_code_1() {
 }
 
 #[test]
+fn advice_is_given_as_it_is_typed() {
+    let fabric = FakeFabric::start();
+    let server = HttpServer::start(Program::with(&fabric));
+    let url = format!("http://{}{}", server.address, server.path);
+    let wrong = r#"{"pattern_name":"translate","input_text":"https://youtu.be/x","lang_code":"de","then":[{"pattern_name":"translate","x":1}]}"#;
+    let told = "did you mean variables.lang_code=…? `then[0].x` |give input_from.youtube=link, |\
+        input_is_text=true would|Give variables.lang_code=…. `then[0].variables` lacks|\
+        Give variables {\"lang_code\": \"…\"}. Nothing was run.";
+    for program in [Program::with(&fabric), Program::new(["--connect", &url])] {
+        let refused = program.arg("--call").arg(RUN).arg(wrong).run(DEADLINE);
+        told.split('|')
+            .fold(refused.expect_code(1), Finished::expect_stderr);
+    }
+}
+
+#[test]
 fn mistakes_in_arguments_exit_with_code_2() {
     let fabric = FakeFabric::start();
     let rows = "\
@@ -271,8 +273,7 @@ fabric_run_pattern|{\"pattern_name\":\"summarize\",\"wait_seconds\":0}|leave wai
     for row in rows.lines() {
         let (args, told) = row.rsplit_once('|').unwrap();
         let (tool, arguments) = args.split_once('|').unwrap();
-        let args = [tool, arguments];
-        let finished = call(&fabric, args).run(DEADLINE);
+        let finished = call(&fabric, [tool, arguments]).run(DEADLINE);
         finished.expect_code(2).expect_stderr(told);
         let found = finished.stderr.trim_end().lines().count();
         assert_eq!(found, 1, "{finished:?}");

@@ -3,7 +3,6 @@
 //! In scope: every route in use, the response formats of all Fabric versions, and the result of a run's events. Not in
 //! scope: HTTP (`client`) and framing (`events`).
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,18 +194,13 @@ impl Client {
             .map_err(|error| self.or_not_found(name, error, wait))
     }
 
-    /// `POST /patterns/:name/apply`: the pattern as a run sends it, with `input` and `variables` filled in. Not
+    /// `POST /patterns/:name/apply`: the pattern as a run sends it, with the step's input and variables filled in. Not
     /// retried: rendering may run plugins. Validated like a run.
-    pub(crate) fn apply(
-        &self,
-        name: &Name,
-        input: &str,
-        variables: &BTreeMap<String, String>,
-        wait: &Observer,
-    ) -> Result<Pattern, Error> {
-        self.guard(name, variables, input, wait)?;
+    pub(crate) fn apply(&self, step: &Chat, wait: &Observer) -> Result<Pattern, Error> {
+        self.guard(step, wait)?;
+        let (name, variables) = (&step.pattern, &step.variables);
         let request = Route::Apply.of(name);
-        let body = encode(&json!({"input": input, "variables": variables}), wait)?;
+        let body = encode(&json!({"input": step.input, "variables": variables}), wait)?;
         self.post(&request, body, wait)
             .and_then(FabricResponse::into_bytes)
             .and_then(|body| {
@@ -282,7 +276,7 @@ impl Client {
     /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
     /// and nothing otherwise.
     pub(crate) fn check(&self, request: Box<Chat>, wait: &Observer) -> Result<Checked, Error> {
-        let unused = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
+        let unused = self.guard(&request, wait)?;
         Ok(Checked { request, unused })
     }
 
@@ -328,27 +322,22 @@ impl Client {
 
     /// Refuses input and variables that Fabric's template engine could execute, and missing variables. Returns the
     /// given ones that the pattern does not use. It is read each time, because its text may have changed.
-    fn guard(
-        &self,
-        name: &Name,
-        variables: &BTreeMap<String, String>,
-        input: &str,
-        wait: &Observer,
-    ) -> Result<Vec<String>, Error> {
-        names::variables(variables)?;
-        if variables.is_empty() && !template::is_suspicious(input) {
+    fn guard(&self, step: &Chat, wait: &Observer) -> Result<Vec<String>, Error> {
+        let (field, variables) = (&step.place.path("variables"), &step.variables);
+        names::variables(field, variables)?;
+        if variables.is_empty() && !template::is_suspicious(&step.input) {
             return Ok(Vec::new());
         }
         // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input, but
         // nothing that could be a template.
-        let is_harmless = variables.is_empty() && !template::is_template(input);
-        let pattern = match self.pattern(name, wait) {
+        let is_harmless = variables.is_empty() && !template::is_template(&step.input);
+        let pattern = match self.pattern(&step.pattern, wait) {
             Err(error) if is_harmless && is_unreadable(&error) => return Ok(Vec::new()),
             pattern => pattern?,
         };
-        template::check(&pattern, variables, input)?;
+        template::check(&pattern, field, variables, &step.input)?;
         let needed = pattern.variables();
-        lacks_nothing("variables", name, &needed, variables)?;
+        lacks_nothing(step, &needed)?;
         let unused = variables.keys().filter(|name| !needed.contains(name));
         Ok(unused.cloned().collect())
     }
@@ -426,14 +415,9 @@ pub(crate) struct Checked {
     pub(crate) unused: Vec<String>,
 }
 
-/// Refuses a run that lacks values for some variables. Fabric would refuse it too, but its message may not arrive.
-/// `field` is the argument that holds the variables.
-pub(crate) fn lacks_nothing(
-    field: &str,
-    pattern: &Name,
-    needed: &[String],
-    given: &BTreeMap<String, String>,
-) -> Result<(), Error> {
+/// Refuses a step that lacks values for some variables. Fabric would refuse it too, but its message may not arrive.
+pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error> {
+    let (place, pattern, given) = (&step.place, step.pattern.as_str(), &step.variables);
     // Copied from the shape below.
     let is_given = |value: &String| value != "…" && value != "...";
     let is_missing = |name: &&String| !given.get(*name).is_some_and(is_given);
@@ -442,20 +426,18 @@ pub(crate) fn lacks_nothing(
     if missing.is_empty() {
         return Ok(());
     }
-    let pattern = pattern.as_str();
     if !needed.iter().all(|name| can_be_given(name)) {
-        let field = format!("{}pattern_name", field.trim_end_matches("variables"));
-        return Err(not_runnable(&field, pattern));
+        return Err(not_runnable(&place.path("pattern_name"), pattern));
     }
-    let shape = missing.iter().map(|name| format!("\"{name}\": \"…\""));
-    let shape = Vec::from_iter(shape).join(", ");
+    let shape = place.give_in("variables", &missing, "\"…\"");
     let unknown = given.keys().filter(|name| !needed.contains(name));
     let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
         "" => String::new(),
         names => format!(" The pattern has no variable {}.", text::shown(names, 500)),
     };
     let detail = format!(
-        "`{field}` lacks {}, which the pattern {pattern} needs. Give variables {{{shape}}}.{unknown} Nothing was run.",
+        "`{}` lacks {}, which the pattern {pattern} needs. Give {shape}.{unknown} Nothing was run.",
+        place.path("variables"),
         names::in_quotes(missing, "and")
     );
     Err(Error::new(Kind::InvalidRequest, detail))

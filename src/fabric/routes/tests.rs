@@ -298,7 +298,7 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     let error = client.pattern(&name("qqq"), &unobserved()).unwrap_err();
     let expected = "Fabric has no pattern named \"qqq\". fabric_list_patterns has them all.";
     assert_eq!(error.detail, expected);
-    let error = client.apply(&name("nope"), "", &BTreeMap::new(), &unobserved());
+    let error = client.apply(&Chat::new(name("nope"), ""), &unobserved());
     let error = error.unwrap_err();
     assert_eq!(error.kind, Kind::PatternNotFound);
     assert_eq!(fixture.count("POST /patterns/nope/apply"), 1);

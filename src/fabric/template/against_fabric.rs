@@ -184,7 +184,7 @@ fn live_templates_take_ordinary_values() {
             let mut variables = BTreeMap::from([("unused".to_owned(), value.to_owned())]);
             variables.extend(names.iter().map(|name| (name.clone(), value.to_owned())));
             let input = "{{ jinja }} and { code }";
-            if let Err(error) = check(&pattern, &variables, input) {
+            if let Err(error) = check(&pattern, "variables", &variables, input) {
                 println!("{}: {value:?}: {error}", path.display());
                 refused.insert(path.clone());
             }

@@ -51,12 +51,14 @@ pub(super) fn is_template(input: &str) -> bool {
     input.contains("{{") || input.contains(SENTINEL)
 }
 
-/// Refuses variables and input that could become template code in this pattern.
+/// Refuses variables and input that could become template code in this pattern. `field` is the argument that holds the
+/// variables.
 ///
 /// # Errors
 /// [`Kind::InvalidRequest`], naming the variable, or else the pattern, and what to do.
 pub(crate) fn check(
     pattern: &Pattern,
+    field: &str,
     variables: &BTreeMap<String, String>,
     input: &str,
 ) -> Result<(), Error> {
@@ -68,7 +70,7 @@ pub(crate) fn check(
     if shape == Shape::Nested {
         return refused(format!(
             "The pattern {title} has a template call inside another one or beside its braces, \
-             so Fabric could run what the variables or `input_text` say as a template. Use \
+             so Fabric could run what `{field}` or `input_text` say as a template. Use \
              another pattern, or have this one changed."
         ));
     }
@@ -78,7 +80,7 @@ pub(crate) fn check(
             values.find(|(_, value)| value.is_empty() || value.contains(BRACES))
     {
         return refused(format!(
-            "`variables.{}` must not be empty or contain braces with the pattern {title}: Fabric \
+            "`{field}.{}` must not be empty or contain braces with the pattern {title}: Fabric \
              could run it as a template, together with the text beside it or with a call's \
              output. Give another value, or use another pattern.",
             name.escape_debug()
@@ -104,14 +106,14 @@ pub(crate) fn check(
     let size = rendered.len().saturating_sub(places * SENTINEL.len());
     if size.saturating_add(places.saturating_mul(input.len())) > MAX_MESSAGE {
         return refused(format!(
-            "With these variables and this input, the pattern {title} becomes longer than {} MiB, \
+            "With `{field}` and this input, the pattern {title} becomes longer than {} MiB, \
              which is the limit: shorten the input or the variables.",
             MAX_MESSAGE >> 20
         ));
     }
     if places > sentinels(&own) {
         return refused(format!(
-            "The values of `variables` form `{SENTINEL}` in the pattern {title}, and Fabric would \
+            "The values of `{field}` form `{SENTINEL}` in the pattern {title}, and Fabric would \
              put the input there. Give other values."
         ));
     }

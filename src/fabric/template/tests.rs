@@ -23,11 +23,11 @@ pub(super) fn guard(
     variables: &BTreeMap<String, String>,
     input: &str,
 ) -> Result<(), Error> {
-    names::variables(variables)?;
+    names::variables("variables", variables)?;
     if variables.is_empty() && !is_suspicious(input) {
         return Ok(());
     }
-    check(&pattern(text), variables, input)
+    check(&pattern(text), "variables", variables, input)
 }
 
 /// No plugin, no extension.
@@ -207,7 +207,7 @@ fn foreign_names_are_shortened_in_errors() {
         system_prompt: "{{{x}}}".into(),
         ..Pattern::default()
     };
-    let error = check(&named, &map(&[("x", "{\u{7}}")]), "").unwrap_err();
+    let error = check(&named, "variables", &map(&[("x", "{\u{7}}")]), "").unwrap_err();
     let is_so = error
         .detail
         .contains(&format!("pattern {}: ", "a".repeat(128)));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{CallObserver, Error, VideoId};
+use crate::fabric::{CallObserver, Chat, Error, VideoId};
 use crate::runs::{RunId, RunState};
 use crate::tools::arguments::is_meant;
 use crate::tools::get_run::find;
@@ -83,12 +83,14 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
     Ok(run.read_chars(0, MAX_RUN_OUTPUT))
 }
 
-/// Refuses an `argument` that contains the bytes of a file, or that is about a link or a file and contains nothing
-/// else. A model that can `search` may open links.
+/// Refuses a step's input that contains the bytes of a file, or that is about a link or a file and contains nothing else.
+/// A model that can search may open links.
 ///
 /// # Errors
 /// `invalid-request`, saying what to give instead.
-pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Error> {
+pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
+    let give = |member, value| step.place.give_in("input_from", &[member], value);
+    let (youtube, run) = (give("youtube", "link"), give("run_id", "id"));
     let text = text.trim();
     let json = (text.len() < SHORT).then(|| serde_json::from_str(text).ok());
     let given = json.flatten().and_then(|json: Value| given_in(&json));
@@ -96,28 +98,29 @@ pub(super) fn check(argument: &str, text: &str, search: bool) -> Result<(), Erro
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let what = match (kind, only_thing(text)) {
-        (Some(what), _) => &format!("is {what}, not text"),
-        _ if RunId::parse(text).is_some() => "is the id of a run: give input_from {\"run_id\": id}",
-        (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => {
-            "only names a file or its path, and files are not opened: give the text itself, or \
-             input_from {\"youtube\": link}"
-        }
+        (Some(what), _) => format!("is {what}, not text"),
+        _ if RunId::parse(text).is_some() => format!("is the id of a run: give {run}"),
+        (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => format!(
+            "only names a file or its path, and files are not opened: give the text itself, or {youtube}"
+        ),
         _ if text.chars().nth(SHORT).is_none() && is_stand_in(text)
             || given.is_some() && is_none(text) =>
         {
-            "only stands for a text, points to one or asks for something: give the text itself, or \
-             input_from {\"youtube\": link}"
+            format!(
+                "only stands for a text, points to one or asks for something: give the text itself, or {youtube}"
+            )
         }
-        (None, Some(_)) if !search => {
+        (None, Some(_)) if !step.search => format!(
             "only points to something that is not opened, such as a link or a video: for a \
-             YouTube video give input_from {\"youtube\": link}, for anything else the text itself"
-        }
+             YouTube video give {youtube}, for anything else the text itself"
+        ),
         _ => return Ok(()),
     };
+    let as_it_is = step.place.give("input_is_text", "true");
     let detail = format!(
-        "`{argument}` {what}. \"input_is_text\": true would run the pattern on it as it is. Nothing was run."
+        "`input_text` {what}. {as_it_is} would run the pattern on it as it is. Nothing was run."
     );
-    Err(refused(detail).about(argument))
+    Err(refused(detail).about("input_text"))
 }
 
 /// What arguments in JSON give as the input, if it is nothing or all that they have: {"url": "https://…"}, {"text": ""}.
@@ -183,7 +186,8 @@ mod tests {
 
     #[test]
     fn what_only_names_something_is_refused_with_what_to_give() {
-        let said = |text: &str| check("input_text", text, false).map_err(|e| e.detail);
+        let mut step = Chat::default();
+        let said = |text: &str| check(&Chat::default(), text).map_err(|e| e.detail);
         let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
                      https://x\nhttps://y|Link: https://x|https://ja.wikipedia.org/wiki/日本|https://한국.kr|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
@@ -200,10 +204,9 @@ mod tests {
                 assert!(refusal.contains(word), "{refusal}");
             }
             // A search opens links.
-            assert!(
-                check("input_text", link, true).is_err() == holes.contains(link),
-                "{link}"
-            );
+            step.search = true;
+            let is_hole = holes.contains(link);
+            assert_eq!(check(&step, link).is_err(), is_hole, "{link}");
         }
         let texts = "/etc/hosts| /tmp/x.txt\n|C:\\My Files\\x.txt|d:/x|\\\\server\\x|\
                      file:///etc/hosts|a.tar.zip|../x|/My Files/x.txt|Podsumuj plik [x.pdf]|\

@@ -47,7 +47,7 @@ const MAX_CONTEXT: usize = 10_000_000;
 
 /// The most important arguments come first. A new argument is a statement here.
 fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
-    let pattern = arguments.pattern(PATTERN, ", with others in `then`");
+    let usual = arguments.step(PATTERN, ", with others in `then`");
     let input = arguments.text(INPUT);
     let from = arguments.object(
         "input_from: Instead of input_text: a video's transcript, or an earlier output.",
@@ -58,7 +58,6 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let dry_run = "dry_run: Return the prompt itself, without a model: free.";
     let dry_run = arguments.flag(dry_run, false);
     let stream = arguments.flag("stream: Also send the text as it arrives.", false);
-    let usual = Chat::new(pattern, String::new());
     let first = Chat {
         model: arguments.model("model_name: One of fabric_list_models. Default: Fabric's."),
         vendor: arguments.model("vendor_name: Vendor of model_name, if several have it."),
@@ -117,10 +116,10 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         steps.push(after(&steps[0], step));
     }
     let mut warnings = Vec::new();
-    for (i, step) in steps.iter_mut().enumerate() {
-        let (prefix, asked) = (prefix_of(i), step.model.clone());
-        let pattern = policy.check(&format!("{prefix}pattern_name"), &step.pattern);
-        for checked in [pattern, policy.model(&format!("{prefix}model_name"), step)] {
+    for step in &mut steps {
+        let asked = step.model.clone();
+        let pattern = policy.check(&step.place.path("pattern_name"), &step.pattern);
+        for checked in [pattern, policy.model(step)] {
             let (pattern, model) = (step.pattern.as_str(), step.model_label());
             arguments.check(checked.err().map(|error| error.of_policy(pattern, model)));
         }
@@ -148,7 +147,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
         let why = "`input_from` replaces `input_text`: give one of them, not both.";
         arguments.check([refused(why).about("input_from")]);
     } else if !as_is && known(steps[0].pattern.as_str()).is_none_or(|row| !row.takes_requests) {
-        arguments.check(input::check("input_text", &input, steps[0].search).err());
+        arguments.check(input::check(&steps[0], &input).err());
     }
     let as_is = as_is || arguments.refuses("input");
     let run = RunPattern {
@@ -179,19 +178,20 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
 
 /// The arguments of a further step.
 fn step(arguments: &mut Arguments<'_>) -> Result<Chat, Error> {
-    let pattern = arguments.pattern("pattern_name: The step's pattern.", "");
+    let usual = arguments.step("pattern_name: The step's pattern.", "");
     Ok(Chat {
         model: arguments.model("model_name: Default: the call's."),
         vendor: arguments.model("vendor_name: Vendor of model_name."),
         strategy: arguments.name("strategy_name: Default: none."),
         variables: arguments.variables("variables: Of this pattern."),
-        ..Chat::new(pattern, String::new())
+        ..usual
     })
 }
 
 /// A further step. It takes what it leaves out from the first step, except the context and the session.
 fn after(first: &Chat, step: Chat) -> Chat {
     let mut chat = Chat {
+        place: step.place,
         pattern: step.pattern,
         strategy: step.strategy,
         variables: step.variables,
@@ -203,14 +203,6 @@ fn after(first: &Chat, step: Chat) -> Chat {
         (chat.model, chat.vendor) = (step.model, step.vendor);
     }
     chat
-}
-
-/// Prefix of the names of a step's arguments.
-fn prefix_of(step: usize) -> String {
-    match step {
-        0 => String::new(),
-        step => format!("then[{}].", step - 1),
-    }
 }
 
 /// Fabric takes four words or a number of tokens, and fails with a bare 400 on anything else.

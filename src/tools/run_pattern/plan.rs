@@ -8,16 +8,14 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Cause, Chat, Error, Kind, Models, Name, Names, Observer, Route, Until, lacks_nothing,
+    Cause, Chat, Error, Kind, Models, Name, Names, Observer, Place, Route, Until, lacks_nothing,
     not_found, template,
 };
 use crate::text::closest;
 use crate::tools::arguments::is_meant;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::listed::{alike, no_strategy, not_listed, take};
-use crate::tools::{Context, refused, within};
-
-use super::prefix_of;
+use crate::tools::{Context, refused};
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -45,10 +43,10 @@ pub(super) fn check(
         && let Some(all) = context.unless_cancelled(context.backend.catalog.strategies(wait))?
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
-        for (i, step) in steps.iter_mut().enumerate() {
+        for step in &mut *steps {
             let why = |name: &str| no_strategy(name, (*all).as_deref());
-            let name = step.strategy.as_mut();
-            found.extend(name.map(|name| is_known(i, "strategy", name, &known, why)));
+            let (place, name) = (&step.place, step.strategy.as_mut());
+            found.extend(name.map(|name| is_known(place, "strategy", name, &known, why)));
         }
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
@@ -61,7 +59,7 @@ pub(super) fn check(
         };
         let none = Names::default();
         let known = all.as_ref().unwrap_or(&none);
-        found.push(is_known(0, "context", name, known, why));
+        found.push(is_known(&Place::Call, "context", name, known, why));
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
@@ -78,12 +76,11 @@ pub(super) fn check(
     let read = latest
         .iter()
         .find_map(|latest| latest.pattern(first.pattern.as_str()));
-    let lacks = |needed| lacks_nothing("variables", &first.pattern, needed, &first.variables);
     let is_whole = steps.len() > 1
         || refused.is_some()
         || found.iter().any(Result::is_err)
         || lacks_input
-        || read.is_some_and(|read| lacks(&read.variables).is_err());
+        || read.is_some_and(|read| lacks_nothing(first, &read.variables).is_err());
     if is_whole {
         let names = fabric.names(Duration::ZERO, wait);
         let read = names
@@ -96,15 +93,13 @@ pub(super) fn check(
     models(steps, is_whole, context, &mut found)?;
     let faults = found.iter().filter_map(|checked| checked.clone().err());
     Error::all(faults)?;
-    if let Some(refused) = refused {
-        return Err(refused.clone());
-    }
+    refused.cloned().map_or(Ok(()), Err)?;
     Ok(found.into_iter().flatten().flatten().collect())
 }
 
 /// Refuses the name of `what` in a step if it is not `known`, unless there is one that is alike: that is taken.
 fn is_known(
-    step: usize,
+    place: &Place,
     what: &str,
     name: &mut Name,
     known: &Names,
@@ -112,14 +107,16 @@ fn is_known(
 ) -> Finding {
     let taken = take(what, name, known);
     let found = known.contains(name.as_str()).then_some(taken);
-    found.ok_or_else(|| lacking(step, &format!("{what}_name"), &why(name.as_str())))
+    found.ok_or_else(|| lacking(place.path(&format!("{what}_name")), &why(name.as_str())))
 }
 
 /// The refusal of a run without an input.
-pub(super) fn no_input() -> Error {
-    let why = "`input_text` is empty, so the model would invent an input: give the whole text as \
-        input_text, or input_from. If the pattern needs no input, \"input_is_text\": true runs \
-        it. Nothing was run.";
+pub(super) fn no_input(place: &Place) -> Error {
+    let why = format!(
+        "`input_text` is empty, so the model would invent an input: give the whole text as \
+         input_text, or input_from. If the pattern needs no input, {} runs it. Nothing was run.",
+        place.give("input_is_text", "true")
+    );
     refused(why).about("input_text")
 }
 
@@ -183,39 +180,39 @@ fn patterns(
 ) -> Result<(), Error> {
     let wait = &context.wait();
     // A missing or invalid name has been refused before.
-    let is_named = |(_, step): &(usize, &Chat)| step.pattern != Name::default();
-    for (i, step) in steps.iter().enumerate().filter(is_named) {
-        let (prefix, mut pattern) = (prefix_of(i), &step.pattern);
-        let meant;
+    let is_named = |step: &&Chat| step.pattern != Name::default();
+    for mut step in steps.iter().filter(is_named).cloned() {
+        let (place, pattern) = (&step.place, &step.pattern);
+        let is_first = !matches!(place, Place::Object(_));
         if !names.contains(pattern.as_str()) {
             // Only patterns that may be run are suggested.
             let allows = |name: &str| context.backend.policy.allows(name);
             let mut unknown = not_found(pattern, names, &allows);
-            let why = unknown.detail;
-            unknown.detail = format!("`{prefix}pattern_name`: {why} Nothing was run.");
+            let (field, why) = (place.path("pattern_name"), unknown.detail);
+            unknown.detail = format!("`{field}`: {why} Nothing was run.");
             found.push(Err(unknown));
             // If only one pattern is similar, its variables are checked too, so that the next try is right.
-            let [similar] = closest(pattern.as_str(), names.iter())[..] else {
-                continue;
+            let meant = match closest(pattern.as_str(), names.iter())[..] {
+                [meant] => Name::parse("", meant),
+                _ => continue,
             };
-            meant = Name::parse("", similar);
-            let Ok(similar) = &meant else { continue };
-            pattern = similar;
+            let Ok(pattern) = meant else { continue };
+            step.pattern = pattern;
         }
-        let read = context.backend.fabric.pattern(pattern, wait)?;
-        let (argument, needed) = (format!("{prefix}variables"), read.variables());
-        let mut checked = lacks_nothing(&argument, pattern, &needed, &step.variables);
+        let read = context.backend.fabric.pattern(&step.pattern, wait)?;
+        let needed = read.variables();
+        let mut checked = lacks_nothing(&step, &needed);
         // The text may have been given as a variable.
         let mut unused = step.variables.keys().filter(|name| !needed.contains(name));
         let is_elsewhere = unused.any(|name| is_meant(name, "input_text"));
-        if lacks_input && i == 0 && (needed.is_empty() || checked.is_err() || is_elsewhere) {
-            checked = Err(checked.map_or_else(|lacks| lacks.and(no_input()), |()| no_input()));
+        if lacks_input && is_first && (needed.is_empty() || checked.is_err() || is_elsewhere) {
+            checked = Error::all(checked.err().into_iter().chain([no_input(place)]));
         }
         // Checked again, with the real input, when the step is run.
         if checked.is_ok() && !step.variables.is_empty() {
-            let input = if i == 0 { input } else { "" };
-            checked = template::check(&read, &step.variables, input)
-                .map_err(|error| within(&prefix, format!("{} Nothing was run.", error.detail)));
+            let (field, input) = (place.path("variables"), if is_first { input } else { "" });
+            checked = template::check(&read, &field, &step.variables, input)
+                .map_err(|error| refused(error.detail + " Nothing was run."));
         }
         found.push(checked.map(|()| None));
     }
@@ -243,7 +240,7 @@ fn models(
     // If the operator allows only some models, their names stay as the operator spells them.
     let policy = &context.backend.policy;
     let is_free = policy.allowed_models.is_empty();
-    for (i, step) in steps.iter_mut().enumerate() {
+    for step in steps {
         if is_free && let Some((taken, said)) = alike("model", &step.model, &all) {
             step.model = taken;
             found.push(Ok(Some(said)));
@@ -255,7 +252,7 @@ fn models(
             && let Some((argument, why)) = unknown_model(&models, step, is_same)
         {
             // A step without its own model uses the call's, which came first.
-            found.push(Err(lacking(i, argument, &why)));
+            found.push(Err(lacking(argument, &why)));
             break;
         }
     }
@@ -280,9 +277,8 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
     }
 }
 
-/// Refuses an argument of a step that names what Fabric lacks.
-fn lacking(step: usize, argument: &str, why: &str) -> Error {
-    let argument = prefix_of(step) + argument;
+/// Refuses an argument that names what Fabric lacks.
+fn lacking(argument: String, why: &str) -> Error {
     refused(format!("`{argument}`: {why} Nothing was run.")).about(argument)
 }
 
@@ -296,7 +292,7 @@ fn unknown_model(
     models: &Models,
     step: &Chat,
     is_it: fn(&str, &str) -> bool,
-) -> Option<(&'static str, String)> {
+) -> Option<(String, String)> {
     let (model, vendor, vendors) = (&*step.model, &*step.vendor, &models.vendors);
     let all = models.models.iter().chain(vendors.values().flatten());
     let all: Names = all.collect();
@@ -309,14 +305,16 @@ fn unknown_model(
         None if vendor.is_empty() => (all, String::new()),
         None => {
             let known = vendors.keys().collect();
-            return Some(("vendor_name", not_listed("vendor", vendor, "", &known, "")));
+            let why = not_listed("vendor", vendor, "", &known, "");
+            return Some((step.place.path("vendor_name"), why));
         }
     };
     let prefix = model.split_once('/').filter(|_| vendor.is_empty());
     let is_known = model.is_empty()
         || known.iter().any(|known| is_it(known, model))
         || prefix.is_some_and(|(prefix, _)| vendors.keys().any(|known| is_same(known, prefix)));
-    (!is_known).then(|| ("model_name", not_listed("model", model, &of, &known, "")))
+    let why = || not_listed("model", model, &of, &known, "");
+    (!is_known).then(|| (step.place.path("model_name"), why()))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::tools::{Context, Failure, Outcome, ToolResult, prompt, refused};
 use super::input::InputSource;
 use super::missing_text::is_none;
 use super::output::Output;
-use super::{plan, prefix_of};
+use super::plan;
 
 /// Longest texts that are looked for in errors before these are logged, in bytes; a longer input is not kept for that.
 const MAX_ECHO: usize = 64 << 10;
@@ -75,12 +75,12 @@ impl RunPattern {
             input = from.text(context)?;
             // An earlier output may be "None".
             if is_blank(&input) && self.lacks_input(&input) {
-                return Err(plan::no_input().into());
+                return Err(plan::no_input(&self.steps[0].place).into());
             }
             self.echo = short(&input);
         }
         let done = match self.dry_run {
-            true => self.first_prompt(&input, warnings, context),
+            true => self.first_prompt(input, warnings, context),
             false => self.steps(input, warnings, context),
         };
         done.map_err(|failure| self.with_log(failure))
@@ -140,17 +140,18 @@ impl RunPattern {
     /// each run.
     #[inline(never)]
     fn first_prompt(
-        &self,
-        input: &str,
+        &mut self,
+        input: String,
         warnings: Vec<String>,
         context: &Arc<Context>,
     ) -> ToolResult {
         fn text(name: &Option<Name>) -> &str {
             name.as_ref().map_or("", Name::as_str)
         }
+        self.steps[0].input = input;
         let step = &self.steps[0];
         let strategy = text(&step.strategy);
-        let prompt = prompt(context, &step.pattern, input, &step.variables, strategy)
+        let prompt = prompt(context, step, strategy)
             .map_err(|error| plan::with_names_looked_up(step, error, context))?;
         let named =
             |what: &str, name: &str| (!name.is_empty()).then(|| format!("{what} \"{name}\""));
@@ -224,8 +225,7 @@ impl RunPattern {
         // The transcript, or the step before, took its time.
         let models = &context.may_begin((count - i) as u32)?.models;
         if !is_among(models, &step.model) {
-            let field = prefix_of(i) + "model_name";
-            let error = no_model(&field, step, models);
+            let error = no_model(step, models);
             return Err(error.of_policy(pattern, step.model_label()).into());
         }
         context.stream_text(self.stream && is_result);
@@ -275,14 +275,11 @@ impl RunPattern {
             }
         };
         if count > 1 {
-            let mut why = error.detail;
-            if i > 0 {
-                // Steps before it were run, and it has its arguments elsewhere.
-                why = why.replace(" Nothing was run.", "");
-                for name in ["pattern_name", "variables", "model_name", "vendor_name"] {
-                    why = why.replace(&format!("`{name}"), &format!("`{}{name}", prefix_of(i)));
-                }
-            }
+            let why = match i {
+                0 => error.detail,
+                // Steps before it were run.
+                _ => error.detail.replace(" Nothing was run.", ""),
+            };
             error.detail = format!("Step {} of {count} ({pattern}) failed. {why}", i + 1);
         }
         let partial = Some(output.start(MAX_PARTIAL_TEXT, context));
