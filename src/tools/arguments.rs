@@ -455,7 +455,9 @@ impl<'a> Arguments<'a> {
                 _ => self.tool,
             };
             let is_known = |meant: &&str| known.iter().any(|known| meant.starts_with(known));
-            let mut meant = Vec::from_iter(meant(name).filter(is_known));
+            // What belongs beside the object that it is in.
+            let beside = meant(&path).filter(|_| path != name);
+            let mut meant = Vec::from_iter(meant(name).filter(is_known).chain(beside));
             if meant.is_empty() {
                 meant = closest(name, known.iter().copied());
             }

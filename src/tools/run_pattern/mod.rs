@@ -257,7 +257,7 @@ mod tests {
 "input_from":{"youtube":"https://youtu.be/abc-DEF_123","run_id":"x"} => `input_from` takes either run_id or youtube
 "input_from":{"run_id":"x","language":"de"} => `input_from` takes either run_id or youtube
 "input_from":{"youtube":"https://example.org"} => `input_from.youtube` is not at
-"input_from":{"url":"x"} => `input_from.url` is not an argument of input_from; did you mean youtube? `input_from.youtube` is not at
+"input_from":{"url":"x","text":"y"} => `input_from.text` is not an argument of input_from; did you mean input_text? `input_from.url` is not an argument of input_from; did you mean youtube? `input_from.youtube` is not at
 "then":[{"pattern_name":"y","stream":true}] => it takes pattern_name, model_name, vendor_name, strategy_name, variables.
 "then":["y","create_coding_feature"] => `then[1].pattern_name`
 "then":[{"pattern_name":"y","variables":{"a":[5]}}] => `then[0].variables.a` must be a string
