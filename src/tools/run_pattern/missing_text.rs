@@ -86,14 +86,20 @@ pub(super) fn only_thing(text: &str) -> Option<Thing> {
     }
     // In scripts whose words are parted below, too.
     let is_one = !text.contains(char::is_whitespace) && text.matches('/').count() > 1;
-    let whole = Word::new(&plain).thing().filter(|_| is_one);
-    whole.or_else(|| thing_of_request(&plain).filter(|_| !is_long))
+    // It may be megabytes long, and is in no list.
+    let (text, lists) = (plain.as_str(), Vec::new());
+    let whole = Word { text, lists }.thing().filter(|_| is_one);
+    if whole.is_some() || is_long {
+        return whole;
+    }
+    thing_of_request(&plain)
 }
 
 /// Whether a text is the path of a file, or its name.
 fn is_file_name(text: &str) -> bool {
     let mut endings = LISTS.iter().filter(|(_, word)| word.starts_with('.'));
-    let is_file = endings.any(|(_, ending)| text.ends_with(ending));
+    let ending = endings.find(|(_, ending)| text.ends_with(ending));
+    let is_file = ending.is_some();
     // Paths may have blanks.
     let is_path = match text.as_bytes() {
         [b'\\', b'\\', ..] => true,
@@ -110,7 +116,7 @@ fn is_file_name(text: &str) -> bool {
     let (start, end) = text.rsplit_once([' ', '(']).unwrap_or_default();
     let is_copy = start.contains(char::is_numeric) || end.contains(").");
     let is_numbered = is_copy && end.starts_with(char::is_numeric);
-    let is_document = in_title(end) && Word::new(end).is("documents");
+    let is_document = in_title(end) && ending.is_some_and(|(list, _)| *list == "documents");
     let is_sure = is_document || text.contains(char::is_numeric);
     let is_name = is_file && (is_title && is_sure || is_numbered);
     is_path && !text.contains('\n') || is_name && !text.contains(['\n', ':', '"', '?'])
