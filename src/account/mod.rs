@@ -439,7 +439,9 @@ impl Account {
         if after < before && (has_excess || before == self.most(what)) {
             bank.hand_out(what);
         }
-        heap::trim_below(bank.used[Resource::Memory as usize].load(Relaxed));
+        if what == Resource::Memory {
+            heap::trim_after(after.abs_diff(before));
+        }
         charged.is_ok()
     }
 }

@@ -4,7 +4,7 @@
 //! Without tuning, the memory of a burst of large requests stays resident for good. Other allocators are left as they
 //! are: they need no tuning, or have none.
 
-pub(crate) use allocator::{trim_below, tune};
+pub(crate) use allocator::{trim_after, tune};
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod allocator {
@@ -20,7 +20,7 @@ mod allocator {
     const RLIMIT_AS: c_int = 9;
 
     /// Larger blocks are mapped one by one, and unmapped when freed. Setting it keeps glibc from raising it to up to 32
-    /// MiB. With glibc's default, 128 KiB, listing prompts takes 40 % longer: each list maps its memory anew. Bytes.
+    /// MiB. With glibc's default, 128 KiB, answers of 400 KB take some 15 % longer: each maps its memory anew. Bytes.
     const MAPPED: c_int = 1 << 20;
     /// Free memory at the end of an arena beyond this is released. Bytes.
     const TRIMMED: c_int = 1 << 20;
@@ -32,11 +32,11 @@ mod allocator {
     /// Each arena reserves 64 MiB of addresses. A thread without room for its own maps a page for each block until
     /// nothing is left. So below this limit (`ulimit -v`) all threads share one arena. Bytes.
     const SPACIOUS: c_ulong = 1 << 30;
-    /// How far the use of memory falls before free memory is released. Bytes.
-    const FALL: usize = 16 << 20;
+    /// How much is charged for and given back before free memory is released. Bytes.
+    const TURNOVER: usize = 16 << 20;
 
-    /// The highest use of memory since some was released. Bytes.
-    static PEAK: AtomicUsize = AtomicUsize::new(0);
+    /// How much was charged for or given back since memory was last released. Bytes.
+    static CHANGED: AtomicUsize = AtomicUsize::new(0);
 
     #[allow(
         unsafe_code,
@@ -60,11 +60,12 @@ mod allocator {
         mallopt(M_ARENA_MAX, arenas);
     }
 
-    /// Releases free memory between used blocks, which takes a few milliseconds, if what is charged for, now `used` bytes,
-    /// was much more since the last time.
-    pub(crate) fn trim_below(used: usize) {
-        if PEAK.fetch_max(used, Relaxed).saturating_sub(used) >= FALL {
-            PEAK.store(used, Relaxed);
+    /// Releases free memory between used blocks, which takes a few milliseconds, once what is charged for has changed by
+    /// [`TURNOVER`] in all. Waiting for a fall is not enough: where one text takes the place of another, or grows and is
+    /// moved, the sum stays the same while gaps become more.
+    pub(crate) fn trim_after(changed: usize) {
+        if CHANGED.fetch_add(changed, Relaxed) + changed >= TURNOVER {
+            CHANGED.store(0, Relaxed);
             malloc_trim(0);
         }
     }
@@ -76,5 +77,5 @@ mod allocator {
     pub(crate) fn tune() {}
 
     /// Does nothing.
-    pub(crate) fn trim_below(_used: usize) {}
+    pub(crate) fn trim_after(_changed: usize) {}
 }
