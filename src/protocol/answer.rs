@@ -19,9 +19,9 @@ use crate::error::{Error, Kind};
 pub(crate) struct Answer {
     /// The message: one line without its newline.
     pub(crate) body: Vec<u8>,
-    /// Follows `body`, and then comes [`jsonrpc::END`]. Shared: a copy of the list of tools for each answer would make the
-    /// static program map and unmap memory.
-    stored: Option<Arc<[u8]>>,
+    /// A list that many answers share, and where in `body` it belongs. A copy for each answer would take much memory, and
+    /// make the static program map and unmap it.
+    shared: Option<(usize, Arc<[u8]>)>,
     /// The HTTP status, where the answer is no stream.
     pub(crate) status: u16,
     /// The memory that `body` takes, if it was charged.
@@ -35,7 +35,7 @@ impl From<Vec<u8>> for Answer {
     fn from(body: Vec<u8>) -> Answer {
         Answer {
             body,
-            stored: None,
+            shared: None,
             status: 200,
             memory: None,
             batch: Vec::new(),
@@ -54,8 +54,8 @@ impl Answer {
 
     /// The parts of the message.
     pub(crate) fn parts(&self) -> Vec<&[u8]> {
-        match &self.stored {
-            Some(stored) => vec![&self.body, stored, jsonrpc::END],
+        match &self.shared {
+            Some((at, list)) => vec![&self.body[..*at], list, &self.body[*at..]],
             None if self.batch.is_empty() => vec![&self.body],
             None => {
                 let mut parts: Vec<&[u8]> = Vec::new();
@@ -69,7 +69,7 @@ impl Answer {
         }
     }
 
-    /// How much memory the answer takes, in bytes, without a stored result, which is shared.
+    /// How much memory the answer takes, in bytes, without a list that is shared.
     pub(crate) fn size(&self) -> usize {
         self.body.len() + self.batch.iter().map(Answer::size).sum::<usize>()
     }
@@ -104,6 +104,8 @@ pub(crate) struct ResultWriter {
     pub(crate) kind: &'static str,
     /// The members of `_meta`, each after a comma.
     meta: Json,
+    /// [`Answer::shared`].
+    shared: Option<(usize, Arc<[u8]>)>,
 }
 
 impl ResultWriter {
@@ -112,7 +114,7 @@ impl ResultWriter {
         ResultWriter::begun(jsonrpc::begin_result(id), revision)
     }
 
-    /// Begins only the result object, for results that are cached.
+    /// Begins only the result object.
     pub(crate) fn body(revision: Revision) -> ResultWriter {
         ResultWriter::begun(Json::default(), revision)
     }
@@ -125,6 +127,7 @@ impl ResultWriter {
             revision,
             kind: "complete",
             meta: Json::default(),
+            shared: None,
         }
     }
 
@@ -166,6 +169,11 @@ impl ResultWriter {
         jsonrpc::write_name(&mut self.out, name)
     }
 
+    /// Appends one field whose value is JSON that many answers share. There can be one of them.
+    pub(crate) fn share(&mut self, name: &str, value: Arc<[u8]>) {
+        self.shared = Some((self.key(name).bytes.len(), value));
+    }
+
     /// Adds a member of `_meta`.
     pub(crate) fn meta<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
         jsonrpc::write_member(&mut self.meta, name, value);
@@ -201,7 +209,7 @@ impl ResultWriter {
 
     /// Ends the whole message.
     pub(crate) fn end(mut self) -> Answer {
-        let mut memory = self.out.memory.take();
+        let (mut memory, shared) = (self.out.memory.take(), self.shared.take());
         let mut body = self.end_body();
         body.extend_from_slice(jsonrpc::END);
         if let Some(memory) = &mut memory {
@@ -209,16 +217,9 @@ impl ResultWriter {
         }
         Answer {
             memory,
+            shared,
             ..body.into()
         }
-    }
-}
-
-/// Answers `id` with a cached result of [`ResultWriter::body`].
-pub(crate) fn stored(id: &Id, result: Arc<[u8]>) -> Answer {
-    Answer {
-        stored: Some(result),
-        ..jsonrpc::begin_result(id).bytes.into()
     }
 }
 

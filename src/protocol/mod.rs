@@ -16,7 +16,7 @@ mod revision;
 mod session;
 mod writer;
 
-pub(crate) use answer::{Answer, Refusal, ResultWriter, error_object, server_info, stored};
+pub(crate) use answer::{Answer, Refusal, ResultWriter, error_object, server_info};
 pub(crate) use inbound::Inbound;
 pub(crate) use jsonrpc::Id;
 pub(crate) use meta::{Meta, RequestContext, RequestHeaders, TASKS, mirrors, without_handshake};

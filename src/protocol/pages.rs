@@ -2,8 +2,10 @@
 //! further.
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::answer::{Refusal, ResultWriter};
 use super::jsonrpc;
@@ -48,30 +50,51 @@ impl Cursor {
         Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
 
-    /// Writes this page of all items as the field `name`, and `nextCursor` if there is another page. `entry` makes what is
-    /// written of an item, unless that is gone.
+    /// Writes this page of all entries as the field `name`, and `nextCursor` if there is another page.
     ///
     /// # Errors
     /// See [`Cursor::page`].
-    pub(crate) fn write<T, E: Serialize>(
+    pub(crate) fn write(
         self,
         result: &mut ResultWriter,
         name: &str,
-        items: impl ExactSizeIterator<Item = T>,
-        entry: impl Fn(T) -> Option<E>,
+        entries: impl ExactSizeIterator<Item: Serialize>,
     ) -> Result<(), Refusal> {
-        let (range, next) = self.page(items.len())?;
-        let page = items.skip(range.start).take(range.len());
+        let (range, next) = self.page(entries.len())?;
         let out = result.key(name);
         out.extend(b"[");
         // One after the other: all entries at once take several times the memory of what is written, which alone is charged.
-        for entry in page.filter_map(entry) {
+        for entry in entries.skip(range.start).take(range.len()) {
             jsonrpc::write_item(out, &entry);
             if out.is_cut {
                 break;
             }
         }
         out.extend(b"]");
+        if let Some(next) = next {
+            result.field("nextCursor", &next);
+        }
+        Ok(())
+    }
+
+    /// The same for a list that all its readers share: its pages are written once, and answers have no copy of them.
+    ///
+    /// # Errors
+    /// See [`Cursor::page`].
+    pub(crate) fn share(
+        self,
+        result: &mut ResultWriter,
+        name: &str,
+        list: &OnceLock<Vec<Arc<[u8]>>>,
+        entries: impl Iterator<Item = Value>,
+    ) -> Result<(), Refusal> {
+        // As a `Value`, each takes several times the memory.
+        let entries = || Vec::from_iter(entries.map(|entry| entry.to_string()));
+        let page = |entries: &[String]| format!("[{}]", entries.join(",")).into_bytes().into();
+        let pages = list.get_or_init(|| entries().chunks(PAGE_SIZE).map(page).collect());
+        let (range, next) = self.page(pages.len() * PAGE_SIZE)?;
+        let page = pages.get(range.start / PAGE_SIZE).cloned();
+        result.share(name, page.unwrap_or_else(|| (*b"[]").into()));
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }
@@ -118,11 +141,11 @@ mod tests {
             }
         }
         let (mut result, written) = (ResultWriter::body(Revision::NEWEST_LEGACY), Cell::new(0));
-        let entry = |at| {
+        let entries = (0..3).map(|at| {
             assert_eq!(written.get(), at);
-            Some(Counted(&written))
-        };
-        Cursor(0).write(&mut result, "all", 0..3, entry).unwrap();
+            Counted(&written)
+        });
+        Cursor(0).write(&mut result, "all", entries).unwrap();
         assert_eq!(result.end_body(), br#"{"all":[1,2,3]}"#);
     }
 }

@@ -1,10 +1,9 @@
 //! `prompts/list` and `prompts/get`: every allowed pattern is a prompt, rendered by Fabric, so that the client's own
 //! model sees what Fabric's model gets.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde_json::json;
 
 use crate::fabric::names::in_quotes;
 use crate::fabric::{Chat, Entry, Name, is_runnable, not_found, not_runnable};
@@ -34,44 +33,32 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 && backend.policy.allows(&entry.name)
                 && backend.fabric.why_raw(&entry.name, text).is_none()
         };
-        let offered: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
-        cursor.write(result, "prompts", offered.into_iter(), |entry| {
-            let arguments = names(entry, &backend.policy).map(|name| PromptArgument {
-                description: match name {
-                    INPUT => "The text that the pattern works on.".into(),
-                    STRATEGY => "A prompting strategy to put before the pattern.".into(),
-                    name => format!("Value of the pattern's variable {name}.").into(),
-                },
-                name,
-                required: ![INPUT, STRATEGY].contains(&name),
+        let offered = snapshot.patterns.iter().filter(is_offered);
+        let prompt = |entry| {
+            let arguments = names(entry, &backend.policy).map(|name| {
+                let description = match name {
+                    INPUT => "The text that the pattern works on.",
+                    STRATEGY => "A prompting strategy to put before the pattern.",
+                    name => &format!("Value of the pattern's variable {name}."),
+                };
+                let required = ![INPUT, STRATEGY].contains(&name);
+                json!({ "description": description, "name": name, "required": required })
             });
-            Some(PromptEntry {
-                arguments: arguments.collect(),
-                description: snapshot.description(&entry.name),
-                name: &entry.name,
-                title: has_title.then(|| humanised(&entry.name)),
-            })
-        })?;
+            let mut prompt = json!({
+                "arguments": Vec::from_iter(arguments),
+                "description": snapshot.description(&entry.name),
+                "name": entry.name,
+            });
+            if has_title {
+                prompt["title"] = humanised(&entry.name).into();
+            }
+            prompt
+        };
+        let list = &snapshot.lists[usize::from(has_title)];
+        cursor.share(result, "prompts", list, offered.map(prompt))?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
-}
-
-/// A prompt in a list, of which there may be thousands: as a `Value` each would take twice as long.
-#[derive(Serialize)]
-struct PromptEntry<'a> {
-    arguments: Vec<PromptArgument<'a>>,
-    description: &'a str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-}
-
-#[derive(Serialize)]
-struct PromptArgument<'a> {
-    description: Cow<'static, str>,
-    name: &'a str,
-    required: bool,
 }
 
 /// The names of a prompt's arguments. A variable named like one of ours gets that argument's value.

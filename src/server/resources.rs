@@ -1,6 +1,5 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
-use serde::Serialize;
 use serde_json::json;
 
 use crate::encoding::percent::{percent_decode, percent_encode};
@@ -19,18 +18,6 @@ pub(super) const STRATEGY_TEMPLATE: &str = "fabric://strategy/{name}";
 const MARKDOWN: &str = "text/markdown";
 /// Resource not found, before 2026-07-28 made it an error of the params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
-
-/// A resource in a list, of which there may be thousands: as a `Value` each would take twice as long.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResourceEntry<'a> {
-    description: &'a str,
-    mime_type: &'static str,
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    title: Option<String>,
-    uri: String,
-}
 
 /// Answers `resources/templates/list`.
 pub(super) fn templates(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
@@ -52,10 +39,10 @@ pub(super) fn templates(server: &Server, request: Request<'_>) -> Result<Action,
         if has_titles {
             entry["title"] = format!("Fabric {name}").into();
         }
-        Some(entry)
+        entry
     };
     let mut result = request.head.result();
-    cursor.write(&mut result, "resourceTemplates", all, entry)?;
+    cursor.write(&mut result, "resourceTemplates", all.map(entry))?;
     result.cache(None);
     Ok(Action::Answer(result.end()))
 }
@@ -76,16 +63,20 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                     (STRATEGY_TEMPLATE, &strategy.name, description)
                 }
             };
-            Some(ResourceEntry {
-                description,
-                mime_type: MARKDOWN,
-                name,
-                title: has_titles.then(|| humanised(name)),
-                uri: template.replace("{name}", &percent_encode(name)),
-            })
+            let mut entry = json!({
+                "description": description,
+                "mimeType": MARKDOWN,
+                "name": name,
+                "uri": template.replace("{name}", &percent_encode(name)),
+            });
+            if has_titles {
+                entry["title"] = humanised(name).into();
+            }
+            entry
         };
-        let total = patterns.len() + strategies.len();
-        cursor.write(result, "resources", 0..total, entry)?;
+        let all = 0..patterns.len() + strategies.len();
+        let list = &snapshot.lists[2 + usize::from(has_titles)];
+        cursor.share(result, "resources", list, all.map(entry))?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))

@@ -132,7 +132,9 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     Ok(request.call(move |context, result| {
         let skills = Skills::read(&context.backend, &context.wait())?;
         let names = skills.patterns().keys();
-        cursor.write(result, "skills", names, |name| skills.entry(name))?;
+        let entries = names.filter_map(|name| skills.entry(name));
+        let list = &skills.snapshot.lists[4];
+        cursor.share(result, "skills", list, entries)?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())
     }))

@@ -214,8 +214,7 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
             "Without a token, a task can be found only by its id, so there is no list of tasks.";
         let all = all.ok_or_else(|| Refusal::new(METHOD_NOT_FOUND, why))?;
         let keep = backend.settings.keep;
-        cursor.write(result, "tasks", all.iter(), |run| {
-            Some(task(&run.bare(), revision, keep))
-        })
+        let tasks = all.iter().map(|run| task(&run.bare(), revision, keep));
+        cursor.write(result, "tasks", tasks)
     }))
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::access::Role;
 use crate::account::Resource;
-use crate::protocol::{Feature, Params, Refusal, ResultWriter, Revision, jsonrpc, pages, stored};
+use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc, pages};
 use crate::text::shown;
 use crate::tools::{Place, Policy, SHELL, TOOLS, Tool};
 
@@ -26,13 +26,13 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     pages::cursor(request.params)?.page(backend.policy.tools().count())?;
     let list = server.tools[revision as usize].get_or_init(|| {
         let tasks = tasks::are_asked_for(backend, revision);
-        let mut result = ResultWriter::body(revision);
         let tools = define_all(&backend.policy, revision, tasks);
-        result.key("tools").extend(tools.as_bytes());
-        result.cache(None);
-        result.end_body().into()
+        tools.into_bytes().into()
     });
-    Ok(Action::Answer(stored(&request.head.id, list.clone())))
+    let mut result = request.head.result();
+    result.share("tools", list.clone());
+    result.cache(None);
+    Ok(Action::Answer(result.end()))
 }
 
 /// The tools as the newest revision lists them, for `--list-tools --json`.

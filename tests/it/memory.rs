@@ -223,53 +223,48 @@ fn an_output_beyond_the_budget_ends_with_its_partial_text() {
     assert_eq!(client.success("fabric_get_run", part)["output_text"], "xx");
 }
 
-/// A Fabric whose list of prompts is about 180 KB.
-fn wordy() -> FakeFabric {
-    let fabric = FakeFabric::start();
-    let names: Vec<String> = (0..600).map(|n| format!("p{n:05}")).collect();
-    fabric.names(json!(names));
-    let text = "You answer with great care, and in as many words as a description may have here. "
-        .repeat(3);
-    fabric.text("p*", &text);
-    fabric
-}
-
 #[test]
-fn the_answers_to_a_batch_are_held_within_the_budget() {
-    let fabric = wordy();
-    let era = Era::R2025_03_26;
-    let batch: Vec<Value> = (0..300)
-        .map(|n| json!({"jsonrpc": "2.0", "id": 1_000 + n, "method": "prompts/list"}))
-        .collect();
-    let check = |answers: &Value| {
-        let answers = answers.as_array().expect("an array");
-        assert_eq!(answers.len(), 300);
-        let is_error = |answer: &&Value| answer.get("error").is_some();
-        let (refused, served): (Vec<_>, Vec<_>) = answers.iter().partition(is_error);
-        // All lists are equal, and so are the lengths of their ids.
-        let is_first = |answer: &&Value| answer["result"] == served[0]["result"];
-        assert!(served.iter().all(is_first));
-        let bytes = served.len() * served[0].to_string().len();
-        assert!((16 * MIB..=32 * MIB).contains(&bytes), "{bytes}");
-        let of = |kind: &str| {
-            let is_it = |answer: &&&Value| answer["error"]["data"]["type"] == kind;
-            refused.iter().filter(is_it).count()
-        };
-        assert!(of(TOO_LARGE) > 50, "{}", refused[0]);
-        // A batch can have more calls than there are places.
-        assert_eq!(of(TOO_LARGE) + of(TOO_MANY), refused.len());
-    };
-    let program = small(&fabric).env("FABRIC_MCP_MAX_RUNS", "400");
-    let mut stdio = Stdio::speaking(era, program);
-    stdio.send(&json!(batch));
-    check(&stdio.recv());
-    let server = Arc::new(HttpServer::start(
-        small(&fabric).env("FABRIC_MCP_MAX_RUNS", "400"),
-    ));
+fn the_answers_to_a_batch_are_held_within_the_budget_and_lists_are_shared() {
+    let (fabric, era) = (FakeFabric::start(), Era::R2025_03_26);
+    let names: Vec<String> = (0..600).map(|n| format!("p{n:0120}")).collect();
+    fabric.names(json!(names));
+    fabric.text("p*", "You answer with great care, and in many words.");
+    let program = || small(&fabric).env("FABRIC_MCP_MAX_RUNS", "700");
+    let mut stdio = Stdio::speaking(era, program());
+    let server = Arc::new(HttpServer::start(program()));
     let mut http = Streamable::to(&server, era, None);
-    let answer = http.post(&json!(batch));
-    check(&messages(&answer).pop().expect("an answer"));
-    wait_charged(&server, |bytes| bytes < MIB);
+    let names = json!({"name": "fabric_list_patterns", "arguments": {}});
+    for (method, params, member, count) in [
+        ("tools/call", names, "content", 600),
+        ("prompts/list", json!({}), "prompts", 150),
+    ] {
+        let request = |id| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let batch: Value = (1_000..1_000 + count).map(request).collect();
+        stdio.send(&batch);
+        let answer = http.post(&batch);
+        for answers in [stdio.recv(), messages(&answer).pop().expect("an answer")] {
+            let answers = answers.as_array().expect("an array");
+            assert_eq!(answers.len(), count);
+            let kind = |answer: &Value| answer["result"]["_meta"]["error"]["type"].clone();
+            let is_served = |answer: &&Value| kind(answer).is_null();
+            let (served, refused): (Vec<_>, Vec<_>) = answers.iter().partition(is_served);
+            // All are equal, and so are the lengths of their ids.
+            let is_first =
+                |answer: &&Value| answer["result"][member] == served[0]["result"][member];
+            assert!(served[0]["result"][member].is_array() && served.iter().all(is_first));
+            let bytes = served.len() * served[0].to_string().len();
+            if member == "prompts" {
+                assert!(refused.is_empty() && bytes > 32 * MIB, "{bytes}");
+                continue;
+            }
+            assert!((16 * MIB..=32 * MIB).contains(&bytes), "{bytes}");
+            let of = |one: &str| refused.iter().filter(|answer| kind(answer) == one).count();
+            assert!(of(TOO_LARGE) > 50, "{}", refused[0]);
+            // A batch can have more calls than there are places.
+            assert_eq!(of(TOO_LARGE) + of(TOO_MANY), refused.len());
+        }
+        wait_charged(&server, |bytes| bytes < MIB);
+    }
 }
 
 #[test]

@@ -36,6 +36,9 @@ pub(crate) struct Snapshot {
     index: OnceLock<Index>,
     /// The patterns that are offered as skills, by the skills' names, for all who list them.
     pub(crate) skills: OnceLock<BTreeMap<String, String>>,
+    /// The pages of lists for clients, as JSON, written on first use, because thousands of patterns take long: prompts and
+    /// resources, each without and with titles, and skills.
+    pub(crate) lists: [OnceLock<Vec<Arc<[u8]>>>; 5],
 }
 
 impl Snapshot {
@@ -158,6 +161,7 @@ impl Catalog {
             strategies,
             index: OnceLock::new(),
             skills: OnceLock::new(),
+            lists: Default::default(),
         }))
     }
 
