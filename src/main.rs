@@ -345,7 +345,7 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
         }
         // The check says it.
         Err(_) if is_given => return None,
-        Err(none) => format!("{}\n", none.detail),
+        Err(none) => format!("{} Then run --install again.\n", none.detail),
     })
 }
 
