@@ -115,27 +115,20 @@ fn a_missing_wrong_or_useless_key_is_reported() {
 }
 
 #[test]
-fn a_port_nothing_listens_on_and_a_host_nobody_knows() {
+fn a_port_nothing_listens_on_a_host_nobody_knows_and_one_that_says_nothing() {
     let refused = format!("http://127.0.0.1:{}", closed_port());
+    let silent = FakeFabric::start();
+    silent.on(NAMES, Reply::silence());
     // Reserved for names that never resolve (RFC 6761).
-    for (url, code) in [
-        (refused.as_str(), "connection-refused"),
-        ("http://fabric.invalid:8080", "unknown-host"),
+    for (url, code, limit) in [
+        (&*refused, "connection-refused", "30"),
+        ("http://fabric.invalid:8080", "unknown-host", "30"),
+        (&silent.url(), "no-answer", "0.3"),
     ] {
-        let report = report(Program::new([]).env("FABRIC_BASE_URL", url), 1);
+        let program = Program::new([]).env("FABRIC_BASE_URL", url);
+        let report = report(program.env("FABRIC_MCP_REQUEST_TIMEOUT", limit), 1);
         assert_eq!(codes(&report), [code], "{report}");
     }
-}
-
-#[test]
-fn a_host_that_takes_the_connection_and_says_nothing() {
-    let fabric = FakeFabric::start();
-    fabric.on(NAMES, Reply::silence());
-    let report = report(
-        Program::with(&fabric).env("FABRIC_MCP_REQUEST_TIMEOUT", "0.3"),
-        1,
-    );
-    assert_eq!(codes(&report), ["no-answer"], "{report}");
 }
 
 #[cfg(feature = "tls")]

@@ -66,26 +66,23 @@ fn end_of_deaf(client: &mut Stdio) -> ExitStatus {
 }
 
 #[test]
-fn a_closed_stdout_ends_it_quietly() {
+fn a_closed_stdout_ends_it_quietly_and_loses_no_line_of_the_log() {
     let fabric = FakeFabric::start();
-    let mut client = deaf(Program::with(&fabric));
-    client.process.wait_stderr("started on stdio transport");
-    let status = end_of_deaf(&mut client);
-    let log = client.stderr();
-    assert!(status.code().is_some(), "no signal: {status}\n{log}");
-    assert!(!log.contains("panic"), "{log}");
-}
-
-#[test]
-fn a_closed_stdout_loses_no_line_of_the_log() {
-    let fabric = FakeFabric::start();
-    let mut client = deaf(Program::with(&fabric));
-    client.process.wait_stderr("started on stdio transport");
-    let params = with_meta(json!({"name": "fabric_list_patterns", "arguments": {}}));
-    client.send(&json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}));
-    // Its answer cannot be written, which ends the process.
-    client.process.wait_stderr("tool=fabric_list_patterns");
-    end_of_deaf(&mut client);
+    for calls in [false, true] {
+        let mut client = deaf(Program::with(&fabric));
+        client.process.wait_stderr("started on stdio transport");
+        if calls {
+            let call = with_meta(json!({"name": "fabric_list_patterns", "arguments": {}}));
+            client
+                .send(&json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}));
+            // Its answer cannot be written, which ends the process.
+            client.process.wait_stderr("tool=fabric_list_patterns");
+        }
+        let status = end_of_deaf(&mut client);
+        let log = client.stderr();
+        assert!(status.code().is_some(), "no signal: {status}\n{log}");
+        assert!(!log.contains("panic"), "{log}");
+    }
 }
 
 #[test]
