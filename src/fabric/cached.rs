@@ -79,8 +79,11 @@ impl<T> Cached<T> {
 
     /// Drops the value if `outdated` says so. True if it did.
     pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) -> bool {
-        let mut state = lock(&self.state);
-        state.value.take_if(|(_, value)| outdated(value)).is_some()
+        // It is dropped without the lock, because its end may take long.
+        let old = lock(&self.state)
+            .value
+            .take_if(|(_, value)| outdated(value));
+        old.is_some()
     }
 
     /// A value whose read began at most `max_age` ago. If there is none, calls `read`, or waits for
@@ -173,6 +176,10 @@ mod tests {
         unreachable!("another caller reads")
     }
 
+    fn reads(number: u32) -> impl FnOnce() -> ReadResult + Send {
+        move || Ok(Arc::new(number))
+    }
+
     fn get(
         cached: &Cached<u32>,
         max_age: Duration,
@@ -253,19 +260,10 @@ mod tests {
     #[test]
     fn a_caller_that_needs_a_fresh_value_waits_and_reads_again() {
         let cached = Cached::new(LONG);
-        let (first, second) = together(
-            &cached,
-            Duration::ZERO,
-            || Ok(Arc::new(1)),
-            || Ok(Arc::new(2)),
-        );
+        let (first, second) = together(&cached, Duration::ZERO, reads(1), reads(2));
         assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(2))));
-        let (first, second) = together(
-            &Cached::new(LONG),
-            Duration::ZERO,
-            || Err(unavailable()),
-            || Ok(Arc::new(2)),
-        );
+        let (cached, fails) = (Cached::new(LONG), || Err(unavailable()));
+        let (first, second) = together(&cached, Duration::ZERO, fails, reads(2));
         let expected = (Err(unavailable()), Ok(Arc::new(2)));
         assert_eq!((first.unwrap(), second), expected, "nor its failure");
     }
@@ -323,12 +321,7 @@ mod tests {
     #[test]
     fn a_cancelled_or_panicked_read_is_taken_over() {
         let cached = Cached::new(LONG);
-        let (first, second) = together(
-            &cached,
-            LONG,
-            || Err(Error::cancelled()),
-            || Ok(Arc::new(2)),
-        );
+        let (first, second) = together(&cached, LONG, || Err(Error::cancelled()), reads(2));
         let found = (first.unwrap(), second);
         assert_eq!(found, (Err(Error::cancelled()), Ok(Arc::new(2))));
         let cached = Cached::new(LONG);

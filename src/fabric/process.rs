@@ -30,6 +30,7 @@ use crate::agent;
 use crate::config::{API_KEY, BASE_URL, OWN_VARIABLE, WORKER_STACK};
 use crate::os::random;
 use crate::sync::{lock, spawn, start};
+use crate::time::milliseconds;
 
 /// The first argument that makes this program the helper; the command follows. Not for people.
 pub(crate) const HELPER: &str = "--hold-fabric";
@@ -82,6 +83,8 @@ pub(crate) struct Running {
     pub(crate) program: PathBuf,
     /// As its `--version` says.
     pub(crate) version: String,
+    /// When the settings that it has read were written.
+    settings: Option<u64>,
     helper: Mutex<Child>,
 }
 
@@ -148,7 +151,7 @@ impl Process {
         lock(&self.output).clone()
     }
 
-    /// The next request gets a new Fabric, since Fabric reads its settings only when it starts.
+    /// The next request gets a new Fabric; requests that the old one still works on go on.
     pub(super) fn retire(&self) {
         self.up.invalidate(|_| true);
     }
@@ -170,6 +173,8 @@ impl Process {
     /// Fabric cannot be started; all callers that waited for it, or ask soon after, get this. Cancelled, if `wait` says so.
     pub(crate) fn ask(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
         self.sweep();
+        // Fabric reads its settings only when it starts.
+        self.up.invalidate(|one| one.settings != settings());
         *lock(&self.used) = Instant::now();
         let failed = |error: &Error| self.tell(&format!("No Fabric was started: {error}"));
         let launch = || self.launch(wait).inspect_err(failed);
@@ -222,7 +227,7 @@ impl Process {
         lock(&self.output).clear();
         let (program, version) = find(&self.program, &|line| self.note(line))?;
         self.note(format!("{} is {version}", program.display()));
-        let begun = Instant::now();
+        let (begun, settings) = (Instant::now(), settings());
         let said = |words| self.output().iter().any(|line| line.contains(words));
         for _ in 0..PORTS {
             let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
@@ -235,6 +240,7 @@ impl Process {
                 key,
                 program: program.clone(),
                 version: version.clone(),
+                settings,
                 helper: Mutex::new(helper),
             });
             if one.comes_up(begun, wait)? {
@@ -251,15 +257,11 @@ impl Process {
                 break;
             }
         }
-        let home = env::home_dir().unwrap_or_default();
-        let is_set_up = home.join(".config/fabric/.env").exists();
-        if !is_set_up || said("--setup") {
+        if settings.is_none() || said("--setup") {
             return Err(Error::of(Cause::NotSetUp, &[]));
         }
-        Err(not_started(match begun.elapsed() < START {
-            true => "it ended at once",
-            false => "it was not up within 10 s",
-        }))
+        let why = ["it was not up within 10 s", "it ended at once"];
+        Err(not_started(why[usize::from(begun.elapsed() < START)]))
     }
 
     /// Starts the helper with Fabric. Both write to our `output`.
@@ -289,6 +291,12 @@ impl Process {
             output.remove(0);
         }
     }
+}
+
+/// When `fabric --setup` last wrote its settings, if it has: in Unix milliseconds.
+fn settings() -> Option<u64> {
+    let file = env::home_dir()?.join(".config/fabric/.env");
+    file.metadata().ok()?.modified().ok().map(milliseconds)
 }
 
 fn not_started(why: impl ToString) -> Error {
@@ -451,16 +459,19 @@ mod tests {
     #[test]
     fn one_is_ended_after_long_idleness_but_not_while_it_is_used() {
         let process = Arc::new(Process::new(PathBuf::new()));
-        let helper = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let kill = format!("kill -0 {}", helper.id());
-        let one = Arc::new(Running {
-            url: String::new(),
-            key: String::new(),
-            program: PathBuf::new(),
-            version: String::new(),
-            helper: Mutex::new(helper),
+        let [old, one] = [(); 2].map(|()| {
+            let mut helper = Command::new("cat");
+            Arc::new(Running {
+                url: String::new(),
+                key: String::new(),
+                program: PathBuf::new(),
+                version: String::new(),
+                settings: settings(),
+                helper: Mutex::new(helper.stdin(Stdio::piped()).spawn().unwrap()),
+            })
         });
-        let weak = Arc::downgrade(&one);
+        let kill = format!("kill -0 {}", lock(&one.helper).id());
+        let weak = [&old, &one].map(Arc::downgrade);
         let _ = process.up.get(IDLE, &Unobserved, || Ok(one.clone()));
         let long_ago = lock(&process.used).checked_sub(IDLE).unwrap();
         let _ = process.ask(&Unobserved);
@@ -471,11 +482,13 @@ mod tests {
         };
         let idles_until = |is_so: &dyn Fn() -> bool| (0..1000).map(idles).any(|()| is_so());
         thread::scope(|scope| {
-            scope.spawn(|| process.watch(&weak));
+            let _ = weak
+                .each_ref()
+                .map(|one| scope.spawn(|| process.watch(one)));
             assert!(idles_until(&|| *lock(&process.used) > long_ago), "used");
-            assert!(process.running().is_some());
-            drop(one);
-            assert!(idles_until(&|| weak.strong_count() == 0), "nobody uses it");
+            assert!(process.running().is_some(), "only the old one was idle");
+            drop((old, one));
+            assert!(idles_until(&|| weak[1].strong_count() == 0), "unused");
         });
         let killed = Command::new("sh").args(["-c", &kill]).output().unwrap();
         assert!(!killed.status.success(), "it was not waited for");

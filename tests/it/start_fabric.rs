@@ -33,27 +33,29 @@ fn stand_in() {
     fabric.on("GET /contexts/names", Reply::silence());
     let said = "Requested Model = Default Model = Default Vendor = . please run 'fabric --setup'";
     fabric.on_run(Reply::sse().error(said));
-    loop {
-        std::thread::park();
-    }
+    fabric.once_run(Reply::gated(&["begun", ", ended"]));
+    let none = json!({"models": null, "vendors": {}});
+    fabric.on("GET /models/names", Reply::json(none));
+    let end = format!("{}/end", std::env::var("HOME").unwrap());
+    poll(Duration::from_secs(3600), || fs::metadata(&end).ok());
+    fabric.release_all();
+    std::thread::park();
 }
 
-/// A folder with a program `bin/NAME` that says `version`, and does `serve` to serve; its `log` has a line for each start:
-/// the process, its helper, the variables of ours that it got, and its PATH.
+/// A folder with a program `bin/NAME` that reads its input to the end, says `version`, and does `serve` to serve; its `log`
+/// has a line for each start: the process, its helper, the variables of ours that it got, and its PATH.
 fn machine(name: &str, program: &str, version: &str, serve: &str) -> TempFolder {
     let folder = TempFolder::new(name);
     let (own, log) = (std::env::current_exe().unwrap(), folder.path("log"));
+    let stand_in = format!(
+        "exec {} --exact start_fabric::stand_in --ignored",
+        own.display()
+    );
+    let serve = serve.replace("SERVE", &stand_in);
     let script = format!(
-        "#!/bin/sh\nif [ \"$1\" = --version ]; then {version}; exit; fi\n\
-         echo $$ $PPID $(env | grep -c '^FABRIC_[MAB].*=') $PATH >> {}\nexport STAND_IN=\"$*\"\n{}\n",
+        "#!/bin/sh\ncat\nif [ \"$1\" = --version ]; then {version}; exit; fi\n\
+         echo $$ $PPID $(env | grep -ci '^FABRIC_[MAB].*=') $PATH >> {}\nexport STAND_IN=\"$*\"\n{serve}\n",
         log.display(),
-        serve.replace(
-            "SERVE",
-            &format!(
-                "exec {} --exact start_fabric::stand_in --ignored",
-                own.display()
-            )
-        ),
     );
     let file = folder.write(&format!("bin/{program}"), script);
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
@@ -67,10 +69,11 @@ fn usual(name: &str) -> TempFolder {
 
 /// With secrets around it.
 fn program(folder: &TempFolder) -> Program {
-    let path = format!("{}:/usr/bin:/bin", folder.path("bin").display());
+    let path = format!("{}:/usr/bin:.:/bin", folder.path("bin").display());
     let program = Program::new(["--start-fabric"]).env("HOME", folder.text());
     let program = program.env("FABRIC_BASE_URL", "no URL");
     let program = program.env("FABRIC_API_KEY", "canary").env("PATH", &path);
+    let program = program.env("Fabric_Mcp_Auth_Token", "canary");
     program.env("FABRIC_MCP_AUTH_TOKEN", "a-token-of-24-characters")
 }
 
@@ -102,7 +105,7 @@ fn expect_gone(pid: u32) {
 
 #[test]
 fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
-    for end in ["stdin", "KILL", "TERM", "all", "no-model"] {
+    for end in ["stdin", "KILL", "TERM", "all"] {
         let folder = usual(&format!("start-{end}"));
         let mut client = Stdio::speaking(Era::MODERN, program(&folder));
         client.result("tools/list", json!({}));
@@ -114,26 +117,12 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
             assert_eq!(client.answer(&id)["result"]["isError"], false);
         }
         let log = fs::read_to_string(folder.path("log")).unwrap();
-        let go = folder.path("go/bin").display().to_string();
+        let go = format!("/usr/bin:/bin:{}", folder.path("go/bin").display());
         assert!(log.contains(" 0 ") && log.contains(&go), "{log}");
-        let [pid] = started(&folder)[..] else {
-            panic!("{log}")
-        };
-        let helper = processes(&folder, 1)[0];
+        assert_eq!(started(&folder).len(), 1, "{log}");
+        let (pid, helper) = (started(&folder)[0], processes(&folder, 1)[0]);
         match end {
             "stdin" => client.close_stdin(),
-            // The next call sees what is set up meanwhile.
-            "no-model" => {
-                let run = json!({"pattern_name": "summarize", "input_text": "A text."});
-                // The end of a helper that stands still is waited for, but not for ever.
-                kill("STOP", helper);
-                let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
-                kill("CONT", helper);
-                let words = ". Fabric has no default model: run `fabric --setup`; or start ";
-                assert!(said.contains(words), "{said}");
-                expect_gone(pid);
-                client.close_stdin();
-            }
             // At the same time: each would see to it when the other is gone.
             "all" => {
                 client.process().signal("STOP");
@@ -151,17 +140,67 @@ fn one_is_started_for_all_calls_without_our_secrets_and_never_left_behind() {
 }
 
 #[test]
-fn one_that_hangs_when_asked_for_its_version_is_not_left_behind() {
-    let version = "echo $$ >> $HOME/log; exec sleep 1000";
-    let folder = machine("start-hangs", "fabric", version, "");
+fn one_with_old_settings_or_no_models_or_that_hangs_is_replaced_but_ends_its_run() {
+    let folder = usual("start-retires");
+    let program = program(&folder).env("FABRIC_MCP_REQUEST_TIMEOUT", "3");
+    let mut client = Stdio::speaking(Era::MODERN, program);
+    let run = json!({"pattern_name": "summarize", "input_text": "A text.", "stream": true});
+    let id = client.begin_call("fabric_run_pattern", run.clone(), Some(json!("p")));
+    assert_eq!(client.next_progress_text(), "begun");
+    let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
+    let words = ". Fabric has no default model: run `fabric --setup`; or start ";
+    assert!(said.contains(words), "{said}");
+    client.success("fabric_list_models", json!({}));
+    client.success("fabric_list_strategies", json!({}));
+    let (all, helpers) = (started(&folder), processes(&folder, 1));
+    assert_eq!(all.len(), 2, "a vendor may answer now");
+    // The end of a helper that stands still is waited for, but not for ever.
+    kill("STOP", helpers[1]);
+    folder.write(".config/fabric/.env", "");
+    client.success("fabric_list_strategies", json!({}));
+    kill("CONT", helpers[1]);
+    expect_gone(all[1]);
+    let all = started(&folder);
+    let late = |client: &mut Stdio, tool| client.failure(tool, json!({}), "fabric-api-unavailable");
+    late(&mut client, "fabric_list_contexts");
+    assert_eq!(started(&folder), all, "it answers others");
+    kill("STOP", all[2]);
+    late(&mut client, "fabric_list_strategies");
+    let process = client.process();
+    process.wait_stderr("Fabric has stopped answering and is ended; the next call starts another.");
+    client.success("fabric_list_strategies", json!({}));
+    expect_gone(all[2]);
+    folder.write("end", "");
+    let answer = client.answer(&id);
+    assert_eq!(answer["result"]["content"][0]["text"], "begun, ended");
+    expect_gone(all[0]);
+}
+
+#[test]
+fn one_that_hangs_at_its_start_is_not_left_behind() {
+    let version = "if [ -e $0.y ]; then echo $$ >> $HOME/log; exec sleep 1000; fi; echo v1.4.470";
+    let serve = "[ -e $0.x ] && touch $0.y || echo fabric --setup; touch $0.x; exec sleep 1000";
+    let folder = machine("start-late", "fabric", version, serve);
     let own = program(&folder).after("cp \"$0\" $HOME/own; exec $HOME/own \"$@\"");
     let mut client = Stdio::speaking(Era::NEWEST_LEGACY, own);
     #[cfg(target_os = "linux")] // It may be replaced while it runs.
     fs::remove_file(folder.path("own")).unwrap();
-    client.begin_call("fabric_list_strategies", json!({}), None);
-    let asked = poll(DEADLINE, || started(&folder).first().copied());
+    let call = |client: &mut Stdio| client.begin_call("fabric_list_strategies", json!({}), None);
+    let id = call(&mut client);
+    let first = poll(DEADLINE, || started(&folder).first().copied()).unwrap();
+    client.cancel(&id);
+    expect_gone(first);
+    let kind = "fabric-api-unavailable";
+    let said = client.failure("fabric_list_strategies", json!({}), kind);
+    assert!(said.contains("it was not up within 10 s"), "{said}");
+    expect_gone(started(&folder)[1]);
+    // Soon after a failure nothing is started, but then again.
+    let third = poll(DEADLINE, || {
+        call(&mut client);
+        poll(Duration::from_secs(1), || started(&folder).get(2).copied())
+    });
     client.process().signal("KILL");
-    expect_gone(asked.expect("it is asked"));
+    expect_gone(third.expect("its version is asked for"));
 }
 
 #[test]
@@ -186,34 +225,18 @@ fn one_that_dies_is_replaced_but_not_for_ever() {
     assert_eq!(started(&folder).len(), 3);
 }
 
-#[test]
-fn one_that_hangs_is_replaced() {
-    let folder = usual("start-stops");
-    let program = program(&folder).env("FABRIC_MCP_REQUEST_TIMEOUT", "3");
-    let mut client = Stdio::speaking(Era::MODERN, program);
-    let late = |client: &mut Stdio, tool| client.failure(tool, json!({}), "fabric-api-unavailable");
-    client.success("fabric_list_strategies", json!({}));
-    let all = started(&folder);
-    late(&mut client, "fabric_list_contexts");
-    assert_eq!(started(&folder), all, "it answers others");
-    kill("STOP", all[all.len() - 1]);
-    late(&mut client, "fabric_list_strategies");
-    let process = client.process();
-    process.wait_stderr("Fabric has stopped answering and is ended; the next call starts another.");
-    client.success("fabric_list_strategies", json!({}));
-    expect_gone(all[all.len() - 1]);
-}
-
-/// A machine: its name, its program's name, version and command to serve, what a call says, and what a check adds.
+/// A machine: its name, its program's name, version and command to serve, what a call says, what a check adds, and after
+/// `!` what it does not.
 const WHAT_CANNOT_BE_STARTED: &str = "\
-none|other|exit|exit|Fabric 1.4 is not installed|not started
-another|fabric|echo fabric 3.2|exit|Fabric 1.4 is not installed|does not answer --version
-hangs|fabric|echo v1.4.470; exec sleep 1000|SERVE|Fabric 1.4 is not installed|does not answer --version
-fails|fabric|echo v1.4.470; false|SERVE|Fabric 1.4 is not installed|does not answer --version
-daemon|fabric|{ setsid sh -c 'while test -e $0; do sleep 0.1; done' $0 & }|exit|Fabric 1.4 is not installed|does not answer --version
+none|other|exit|exit|Fabric 1.4 is not installed|not started!--version
+another|fabric|echo 3.2; echo 1.4.x|exit|Fabric 1.4 is not installed|not answer --version
+hangs|fabric|echo v1.4.470; exec sleep 1000|SERVE|Fabric 1.4 is not installed|not answer --version
+fails|fabric|echo v1.4.470; false|SERVE|Fabric 1.4 is not installed|not answer --version
+daemon|fabric|{ setsid sh -c 'while test -e $0; do sleep 0.1; done' $0 & }|exit|Fabric 1.4 is not installed|not answer --version
 new|fabric-ai|echo v1.4.470|echo no /secret; exit 1|Run `fabric --setup`|no /secret
-taken|fabric|sleep 0.1; echo 1.4.470|STAND_IN=\"$1 $2 $3 $4 other\"; SERVE|it ended at once|is 1.4.470
-broken|fabric|echo old >&2; echo v1.4.470|seq -f line%g 60; seq -f [GIN-debug]%g 9; exit 1|it ended at once|line21";
+empty|fabric|echo v1.4.470|echo run fabric --setup; exit 1|Run `fabric --setup`|is v1.4.470
+taken|fabric|sleep 0.1; echo 1.4.470|STAND_IN=\"$1 $2 $3 $4 other\"; SERVE|it ended at once|1.4.470
+broken|fabric|echo old >&2; echo v1.4.470|seq -f line%g 60; seq -f [GIN-debug]%g 9; exit 1|it ended at once|line21!line20";
 
 #[test]
 fn what_cannot_be_started_is_told_without_paths() {
@@ -232,7 +255,9 @@ fn what_cannot_be_started_is_told_without_paths() {
         let is_so = !called.stderr.contains(folder.text()) && !called.stderr.contains("/secret");
         assert!(is_so, "{called:?}");
         let checked = program(&folder).arg("--check").run(DEADLINE);
+        let (found, lacks) = found.split_once('!').unwrap_or((found, "[GIN"));
         checked.expect_code(1).expect_stdout(found);
+        assert!(!checked.stdout.contains(lacks), "{checked:?}");
         // Checks that do not need Fabric are done nevertheless.
         checked.expect_stdout("ok  tools ");
     }
@@ -240,7 +265,8 @@ fn what_cannot_be_started_is_told_without_paths() {
 
 #[test]
 fn the_check_says_what_was_started() {
-    let serve = "[ -e $0.x ] || { touch $0.x; echo listen tcp: bind: taken; exit 1; }; SERVE";
+    let serve =
+        "[ -e $0.x ] || { touch $0.x; echo listen tcp: bind: taken; exit 1; }; env > $0.env; SERVE";
     let folder = machine("start-check", "fabric-ai", "echo v1.4.300", serve);
     let checked = program(&folder).arg("--check").run(DEADLINE);
     let file = folder.path("bin/fabric-ai").display().to_string();
@@ -252,27 +278,19 @@ fn the_check_says_what_was_started() {
     let report: Value = serde_json::from_str(&checked.stdout).unwrap();
     assert_eq!(report["fabric"]["program"], *file, "{report}");
     assert!(report["fabric"]["start_ms"].is_f64(), "{report}");
-    for none in ["/no/fabric", "no-fabric"] {
+    // It is told its home where the system does not.
+    let flag = format!("--start-fabric={file}");
+    let homeless = Program::new([&*flag, "--check"]).env("PATH", "/usr/bin:/bin");
+    let next = format!("fabric-mcp {flag} --call fabric_run_pattern");
+    homeless.run(DEADLINE).expect_stdout(&next);
+    let env = fs::read_to_string(format!("{file}.env")).unwrap();
+    assert!(env.lines().any(|line| line.starts_with("HOME=/")), "{env}");
+    for none in ["/no/fabric", "no-fabric", "/bin/false"] {
         let wrong = Program::new([&format!("--start-fabric={none}"), "--check"]).run(DEADLINE);
         wrong.expect_stdout("The program that --start-fabric names is not Fabric 1.4");
+        let is_told_once = wrong.stdout.matches("answer --version").count() < 2;
+        assert!(is_told_once, "{wrong:?}");
     }
-}
-
-#[test]
-fn it_is_told_its_home_where_the_system_does_not() {
-    let folder = machine(
-        "start-home",
-        "fabric",
-        "echo v1.4.470",
-        "env > ${0%/*}/env; SERVE",
-    );
-    let flag = format!("--start-fabric={}", folder.path("bin/fabric").display());
-    let homeless = Program::new([&*flag, "--check"]).env("PATH", "/usr/bin:/bin");
-    homeless
-        .run(DEADLINE)
-        .expect_stdout(&format!("fabric-mcp {flag} --call fabric_run_pattern"));
-    let env = fs::read_to_string(folder.path("bin/env")).unwrap();
-    assert!(env.lines().any(|line| line.starts_with("HOME=/")), "{env}");
 }
 
 #[test]
@@ -317,6 +335,10 @@ fn installing_offers_it_and_says_why() {
         assert_eq!(said.contains("FABRIC_API_KEY"), !is_offered, "{said}");
     }
     let said = install("--fabric-url http://127.0.0.1:1 ");
-    let is_so = !said.contains("start-fabric") && said.contains("FABRIC_BASE_URL");
+    let is_so = !said.contains("start-fabric=") && said.contains("FABRIC_BASE_URL");
+    assert!(is_so, "{said}");
+    fs::remove_file(folder.path("bin/fabric")).unwrap();
+    let said = install("");
+    let is_so = said.contains("Then run --install again.") || said.contains("what listens");
     assert!(is_so, "{said}");
 }

@@ -171,14 +171,17 @@ impl Client {
             let read = unless_500(self.read(Route::Models.request(), wait, |body| {
                 serde_json::from_value(members(&body)?.into()).ok()
             }))?;
-            let models: Models = read.ok_or_else(|| {
-                // Every version answers so without a vendor. Once there is one, a Fabric of ours is started anew.
-                self.process.as_ref().inspect(|process| process.retire());
-                Error::of(Cause::NoVendor, &[]).after_status(500)
-            })?;
-            match delays.next() {
-                Some(delay) if models == Models::default() => pause(delay, wait.as_ref())?,
-                _ => return Ok(models),
+            // Every version answers so without a vendor.
+            let models: Models =
+                read.ok_or_else(|| Error::of(Cause::NoVendor, &[]).after_status(500))?;
+            match (models == Models::default(), delays.next()) {
+                (true, Some(delay)) => pause(delay, wait.as_ref())?,
+                (is_empty, _) => {
+                    // Fabric keeps the list that it made first, even if a vendor begins to answer later.
+                    let own = self.process.as_ref().filter(|_| is_empty);
+                    own.inspect(|process| process.retire());
+                    return Ok(models);
+                }
             }
         }
     }
@@ -580,10 +583,6 @@ impl EventRelay<'_> {
             }
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
-                // For example: there is no default model.
-                let process = self.client.process.as_ref();
-                let process = process.filter(|_| content.contains("fabric --setup"));
-                process.inspect(|process| process.retire());
                 let said = match content.as_str() {
                     "" => "It gave no reason: look at its own log.",
                     content => content,
