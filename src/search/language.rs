@@ -88,10 +88,10 @@ impl Language {
 
     /// The names of the concepts that a word of another language may mean, whatever its ending is.
     pub(crate) fn meanings(&self, word: &str) -> &[&'static str] {
+        let fewest = PREFIX * word.chars().next().map_or(1, char::len_utf8);
         let ends = word.char_indices().rev().take(ENDING).map(|(at, _)| at);
-        let mut heads = iter::once(word.len())
-            .chain(ends)
-            .filter(|end| *end >= PREFIX);
+        let heads = iter::once(word.len()).chain(ends);
+        let mut heads = heads.filter(|end| *end >= fewest);
         let meanings = heads.find_map(|end| self.foreign.get(&word[..end]));
         meanings.map_or(&[], Vec::as_slice)
     }

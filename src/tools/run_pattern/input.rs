@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{CallObserver, Chat, Error, VideoId};
+use crate::fabric::{CallObserver, Chat, Error, Place, VideoId};
 use crate::runs::{RunId, RunState};
 use crate::tools::arguments::is_meant;
 use crate::tools::get_run::find;
@@ -83,6 +83,9 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
     Ok(run.read_chars(0, MAX_RUN_OUTPUT))
 }
 
+/// Longest input that may be arguments in JSON, in bytes.
+const MAX_JSON: usize = 8 << 10;
+
 /// Refuses a step's input that contains the bytes of a file, or that is about a link or a file and contains nothing else.
 /// A model that can search may open links.
 ///
@@ -91,8 +94,12 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
 pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
     let give = |member, value| step.place.give_in("input_from", &[member], value);
     let (youtube, run) = (give("youtube", "link"), give("run_id", "id"));
+    let itself = match step.place {
+        Place::Shell => "the text itself (input_text=@FILE reads it from a file)",
+        _ => "the text itself",
+    };
     let text = text.trim();
-    let json = (text.len() < SHORT).then(|| serde_json::from_str(text).ok());
+    let json = (text.len() < MAX_JSON).then(|| serde_json::from_str(text).ok());
     let given = json.flatten().and_then(|json: Value| given_in(&json));
     let text = given.as_deref().unwrap_or(text);
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
@@ -101,7 +108,7 @@ pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
         (Some(what), _) => format!("is {what}, not text"),
         _ if RunId::parse(text).is_some() => format!("is the id of a run: give {run}"),
         (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => format!(
-            "only names a file or its path, and files are not opened: give the text itself, or {youtube}"
+            "only names a file or its path, and files are not opened: give {itself}, or {youtube}"
         ),
         _ if text.chars().nth(SHORT).is_none() && is_stand_in(text)
             || given.is_some() && is_none(text) =>
@@ -123,21 +130,29 @@ pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
     Err(refused(detail).about("input_text"))
 }
 
-/// What arguments in JSON give as the input, if it is nothing or all that they have: {"url": "https://…"}, {"text": ""}.
+/// What arguments in JSON give as the input, if it is all that they have, {"url": "https://…"}, or nothing,
+/// {"role": "user", "content": ""}.
 fn given_in(json: &Value) -> Option<String> {
     let members = match json {
-        Value::Array(items) => return items.iter().find_map(given_in),
+        Value::Array(items) if items.len() == 1 => return given_in(&items[0]),
         Value::Object(members) => members,
         _ => return None,
     };
-    let mut inputs = members
-        .iter()
-        .filter(|(name, _)| is_meant(name, "input_text") || is_meant(name, "input_from"));
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let is_input = |name: &String| is_meant(name, "input_text") || is_meant(name, "input_from");
+    let is_empty = |(name, value): (&String, &Value)| match is_input(name) {
+        true => is_none(&text(value)),
+        false => value
+            .as_str()
+            .is_some_and(|word| !word.contains(char::is_whitespace)),
+    };
+    let mut inputs = members.iter().filter(|(name, _)| is_input(name));
     let (_, input) = inputs.next()?;
-    let input = input
-        .as_str()
-        .map_or_else(|| input.to_string(), str::to_owned);
-    (members.len() == 1 || is_none(&input)).then_some(input)
+    (members.len() == 1 || members.iter().all(is_empty)).then(|| text(input))
 }
 
 /// Kinds of files that are no text, and marks of them: how they begin, as base64 or with a character for each byte, which

@@ -41,8 +41,26 @@ static PARTIAL: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| {
 });
 
 /// The lists of words that only stand for a text, and are no part of a request about something else.
-const HOLES: &str =
-    "stands beside points polite modal you pronouns asker places users orders questions finite";
+const HOLES: &str = "stands beside points polite modal you pronouns asker places clipboard commands users orders questions finite";
+
+fn is_of_request(list: &str) -> bool {
+    HOLES.split(' ').all(|hole| hole != list)
+}
+
+/// The words of scripts without blanks, of all lists and of those of requests, the longest first.
+static UNSPACED: LazyLock<[Vec<&str>; 2]> = LazyLock::new(|| {
+    [false, true].map(|of_request| {
+        let lists = LISTS
+            .iter()
+            .filter(|(list, _)| !of_request || is_of_request(list));
+        let words = lists
+            .map(|(_, word)| *word)
+            .chain(LANGUAGE.foreign_ignored.iter().copied());
+        let mut words = Vec::from_iter(words.filter(|word| word.starts_with(is_unspaced)));
+        words.sort_by_key(|word| Reverse(word.len()));
+        words
+    })
+});
 
 /// What is given for no text.
 const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object|lorem|ninguno|aucun|nessuno|brak|无|没有|なし|없음";
@@ -74,6 +92,10 @@ pub(super) fn only_thing(text: &str) -> Option<Thing> {
     // "[title](link)" is two words.
     let text = &text.replace("](", " ").replace("href=", " ");
     let text = text.trim_matches(|c| "\"'`<>[]()$@“”«»".contains(c));
+    // "0 3 * * * /bin/x.sh"
+    if text.contains("* *") {
+        return None;
+    }
     if is_file_name(text) {
         return Some(Thing::File);
     }
@@ -176,7 +198,6 @@ pub(super) fn is_none(text: &str) -> bool {
 pub(super) fn is_stand_in(text: &str) -> bool {
     let text = text.trim_matches(['"', '\'', '`']);
     let is_shell = text.starts_with("$(") && text.find([')', '"', '\'']) == Some(text.len() - 1);
-    let is_pipe = text.ends_with('|') && !text.starts_with('|');
     let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_/|=#…&".contains(c);
     let plain = plain_letters(text);
     let words = plain.split(is_between).filter(|word| !word.is_empty());
@@ -184,6 +205,7 @@ pub(super) fn is_stand_in(text: &str) -> bool {
     // What is quoted or follows a colon is given.
     let mut given = [" '", " \"", " “", ": ", " = "].iter();
     let is_given = given.any(|mark| text.replace(": [", "").contains(mark));
+    let is_pipe = text.ends_with('|') && words.first().is_some_and(|word| word.is("commands"));
     is_shell
         || is_pipe
         || is_argument(text)
@@ -195,12 +217,14 @@ pub(super) fn is_stand_in(text: &str) -> bool {
 /// Whether a text is an argument or a flag instead: "pattern: summarize", "-p extract_wisdom", "input_text".
 fn is_argument(text: &str) -> bool {
     let is_between = |c: char| c.is_whitespace() || "=:,\"'(".contains(c);
-    let words = text.split(is_between).filter(|word| !word.is_empty());
-    let words = Vec::from_iter(words);
-    let is_flag =
-        |word: &str| ["p", "pattern", "pattern_name"].contains(&word.trim_start_matches('-'));
+    let words = Vec::from_iter(text.split(is_between).filter(|word| !word.is_empty()));
     let is_name = |word: &str| word == "input_text" || word.contains('_') && known(word).is_some();
+    let is_set = ["pattern:", "pattern=", "pattern_name:", "pattern_name="]
+        .iter()
+        .any(|start| text.starts_with(start));
+    let is_flag = |word: &str| ["-p", "--pattern"].contains(&word);
     words.len() == 1 && is_name(words[0])
+        || is_set && known(words[1..].first().unwrap_or(&"")).is_some()
         || words
             .windows(2)
             .any(|pair| is_flag(pair[0]) && known(pair[1]).is_some())
@@ -212,7 +236,7 @@ fn is_gap(text: &str, words: &[Word<'_>]) -> bool {
         let rest = text.strip_prefix(|c| pair.starts_with(c));
         rest.is_some_and(|rest| rest.ends_with(|c| pair.ends_with(c)))
     };
-    let is_shouted = words.len() > 1 && text == text.to_uppercase() && text.is_ascii();
+    let is_shouted = text.contains('_') && text == text.to_uppercase();
     let is_marked = ["<>", "()", "[]", "{}", "【】", "［］", "＜＞", "（）"]
         .iter()
         .any(is_within)
@@ -228,16 +252,20 @@ fn is_request(text: &str, words: &[Word<'_>]) -> bool {
     let is_led = |lists| words.get(1).is_some_and(|word| word.is(lists));
     let is_asking = first.is("polite")
         || first.is("modal") && is_led("you")
-        || first.is("asker users") && is_led("asker modal")
-        || has_pair(&words[..words.len().min(3)], "users", "asker modal");
+        || first.is("asker") && is_led("asker modal");
+    let is_of_user =
+        has(words, "verbs") && has_pair(&words[..words.len().min(3)], "users", "asker");
     let is_question = text.ends_with(['?', '？']) && !is_asking || first.is("questions");
     if is_question {
         let is_at_hand = has(words, "these points attached");
         return is_at_hand && has(words, "kinds stands") && unknown(words) == 0;
     }
     let is_order = first.is("orders verbs asks unspaced");
-    let begins = is_order || is_asking || first.is("these mine definite") && has(words, "verbs");
-    let is_bare = has(words, "verbs") && (is_asking || first.is("verbs"));
+    let begins = is_order
+        || is_asking
+        || is_of_user
+        || first.is("these mine definite") && has(words, "verbs");
+    let is_bare = has(words, "verbs") && (is_asking || is_of_user || first.is("verbs"));
     let is_short = words.len() < 4 && has_pair(words, "orders verbs asks", "kinds stands");
     let is_at_hand = has(words, "these mine points pronouns attached users");
     let is_about_it =
@@ -256,8 +284,10 @@ fn is_pointer(text: &str, words: &[Word<'_>]) -> bool {
     let is_name = words.len() > 1 && capitals.all(|word| word.starts_with(char::is_uppercase));
     let pointing = "stands beside definite these mine points kinds joins verbs asks asker";
     let is_whole = has(words, "definite these mine") && words.iter().all(|word| word.is(pointing));
-    let is_at_hand = has(words, "places attached users") && !has(words, "verbs");
-    let is_text = (is_whole || is_at_hand) && has(words, "kinds stands places");
+    let is_elsewhere = has(words, "places") && has(words, "asker you") || has(words, "clipboard");
+    let is_at_hand =
+        words.len() > 1 && (is_elsewhere || has(words, "attached")) && !has(words, "verbs");
+    let is_text = (is_whole || is_at_hand) && has(words, "kinds stands places clipboard");
     // "The above" is a name in longer texts.
     let is_place = has(words, "points")
         && (has(words, "joins stands kinds places") || words.len() < 3 && has(words, "definite"));
@@ -328,7 +358,7 @@ impl Word<'_> {
     /// Whether all of it is known.
     fn is_known(&self) -> bool {
         match self.text.starts_with(is_unspaced) {
-            true => self.unlisted(|_| true) == 0,
+            true => self.unlisted(false) == 0,
             false => {
                 !self.lists.is_empty() || self.said() == 0 || LANGUAGE.ignored.contains(self.text)
             }
@@ -337,29 +367,23 @@ impl Word<'_> {
 
     /// How much it says besides a request: a word, or the letters of scripts without blanks that are no part of one.
     fn said(&self) -> usize {
-        let of_request = |list: &str| HOLES.split(' ').all(|hole| hole != list);
         if self.text.starts_with(is_unspaced) {
-            return self.unlisted(of_request);
+            return self.unlisted(true);
         }
         let bare = self.text.trim_matches(is_mark);
         let is_known = bare.is_empty() || LANGUAGE.foreign_ignored.contains(bare);
-        WORD * usize::from(!is_known && !self.lists.iter().any(|list| of_request(list)))
+        WORD * usize::from(!is_known && !self.lists.iter().copied().any(is_of_request))
     }
 
-    /// The number of its letters in scripts without blanks that are in none of some lists.
-    fn unlisted(&self, counts: impl Fn(&str) -> bool) -> usize {
-        let known = LISTS.iter().filter(|(list, _)| counts(list));
-        let known = known.filter(|(_, known)| known.starts_with(is_unspaced));
-        let known = known.map(|(_, known)| *known);
-        let ignored = LANGUAGE
-            .foreign_ignored
-            .iter()
-            .filter(|word| word.starts_with(is_unspaced));
-        let mut known = Vec::from_iter(known.chain(ignored.copied()));
-        known.sort_by_key(|word| Reverse(word.len()));
-        let rest = known
-            .iter()
-            .fold(self.text.to_owned(), |rest, known| rest.replace(known, ""));
+    /// The number of its letters in scripts without blanks that are in no list, or in none of a request.
+    fn unlisted(&self, of_request: bool) -> usize {
+        let known = UNSPACED[usize::from(of_request)].iter();
+        let rest = known.fold(self.text.to_owned(), |rest, known| {
+            match rest.contains(known) {
+                true => rest.replace(known, ""),
+                false => rest,
+            }
+        });
         rest.chars().filter(|c| is_unspaced(*c)).count()
     }
 
