@@ -201,13 +201,19 @@ impl<'a> Arguments<'a> {
         // A description may be given, which leads to the name.
         self.parsed(line, |path, text| {
             let plain = text.replace(['(', ')', ',', ':'], "");
-            Name::parse(path, plain.trim_end_matches(['.', ' ']))
+            let name = Name::parse(path, plain.trim_end_matches(['.', ' ']));
+            (!is_nothing(text)).then_some(name).transpose()
         })
+        .flatten()
     }
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
     pub(super) fn model(&mut self, line: ArgumentLine) -> String {
-        self.parsed(line, names::model).unwrap_or_default()
+        let model = |path: &str, text: &str| match is_nothing(text) || text == "default" {
+            true => Ok(String::new()),
+            false => names::model(path, text),
+        };
+        self.parsed(line, model).unwrap_or_default()
     }
 
     /// A string that must be given, and that `parse` refuses if it is empty. After a refusal, another value takes its
@@ -242,8 +248,11 @@ impl<'a> Arguments<'a> {
             text => Name::parse(path, text).map_err(|error| {
                 // "patterns/summarize", or several.
                 let parts = text.split(|c| !names::is_allowed(c)).map(str::trim);
-                let hint = suggestion(parts.filter(|part| search::known(part).is_some()));
-                refused(error.detail + &hint)
+                let parts = Vec::from_iter(parts.filter(|part| search::known(part).is_some()));
+                refused(error.detail + &match parts.len() {
+                    0 | 1 => suggestion(parts),
+                    _ => " Give the first of several as pattern_name, and the others in then.".into(),
+                })
             }),
         });
         Chat {
@@ -387,6 +396,7 @@ impl<'a> Arguments<'a> {
                     return Err(refused(detail));
                 }
                 Node::List(items) => items.as_slice(),
+                Node::Text(text) if is_nothing(text) => &[],
                 one @ (Node::Text(_) | Node::Object(_)) => std::slice::from_ref(one),
                 other => return Err(wrong_type(path, "a list of steps", other)),
             };
@@ -443,7 +453,8 @@ impl<'a> Arguments<'a> {
             let mut all = known.iter().chain(&self.former);
             !node.is_empty() && !all.any(|known| known == name)
         };
-        let unknown = std::mem::take(&mut self.given).iter().filter(is_unknown);
+        let given = std::mem::take(&mut self.given);
+        let unknown = given.iter().filter(is_unknown);
         // The same order however they are given.
         let unknown: BTreeSet<&str> = unknown.map(|(name, _)| &**name).collect();
         let mut faults = Vec::new();
@@ -461,6 +472,8 @@ impl<'a> Arguments<'a> {
             if meant.is_empty() {
                 meant = closest(name, known.iter().copied());
             }
+            // What is given already is not what was meant.
+            meant.retain(|meant| given.iter().all(|(given, _)| given != meant));
             let meant = meant.iter().map(|meant| match meant.split_once('.') {
                 Some((object, member)) => self.place.give_in(object, &[member], "…"),
                 None => (*meant).to_owned(),
@@ -510,6 +523,13 @@ impl<'a> Arguments<'a> {
     fn last(&mut self) -> &mut Argument {
         self.asked.last_mut().expect("something was asked for")
     }
+}
+
+/// Whether a name says that there is none.
+fn is_nothing(name: &str) -> bool {
+    ["none", "null"]
+        .iter()
+        .any(|nothing| name.eq_ignore_ascii_case(nothing))
 }
 
 /// Whether what has this name may be meant to be that argument.

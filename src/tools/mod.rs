@@ -182,7 +182,10 @@ impl Tool {
         // Some models wrap all arguments in one object. A misspelled `dry_run` is not that: the call would be paid for.
         let known = LazyCell::new(|| self.argument_names(policy));
         let is_known = |(name, _): &(Cow<'_, str>, Node<'_>)| known.contains(&&**name);
-        let own = match given {
+        // Beside it, they name the tool once more.
+        let is_tool = |node: &Node<'_>| node.text() == Some(self.name);
+        let others = given.iter().filter(|(_, node)| !is_tool(node));
+        let own = match others.collect::<Vec<_>>()[..] {
             [one] if !is_known(one) && closest(&one.0, [FREE]).is_empty() => Some(unquoted(&one.1)),
             _ => None,
         };

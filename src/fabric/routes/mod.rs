@@ -21,8 +21,8 @@ use super::events::{self, Decoder, Each};
 use super::types::can_be_given;
 use super::youtube::{Download, Fetched};
 use super::{
-    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Observer, Pattern, Strategy,
-    Transcript, VideoId, names, sanitize, template, youtube,
+    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Observer, Pattern, Place,
+    Strategy, Transcript, VideoId, names, sanitize, template, youtube,
 };
 
 /// Delays before retries of an empty list of models, in milliseconds: Fabric may be querying the vendors for another
@@ -178,6 +178,7 @@ impl Client {
                 (true, Some(delay)) => pause(delay, wait.as_ref())?,
                 (is_empty, _) => {
                     // Fabric keeps the list that it made first, even if a vendor begins to answer later.
+                    let is_empty = is_empty || models.models.is_empty();
                     let own = self.process.as_ref().filter(|_| is_empty);
                     own.inspect(|process| process.retire());
                     return Ok(models);
@@ -421,9 +422,12 @@ pub(crate) struct Checked {
 /// Refuses a step that lacks values for some variables. Fabric would refuse it too, but its message may not arrive.
 pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error> {
     let (place, pattern, given) = (&step.place, step.pattern.as_str(), &step.variables);
-    // Copied from the shape below.
-    let is_given = |value: &String| value != "…" && value != "...";
-    let is_missing = |name: &&String| !given.get(*name).is_some_and(is_given);
+    let is_missing = |name: &&String| {
+        let value = given.get(*name).map_or("…", String::as_str);
+        let within = value.trim_matches(['<', '>', '[', ']', '{', '}']);
+        // Copied from the shape below, or a place for it: "<lang_code>".
+        value == "…" || value == "..." || names::is_same(within, name)
+    };
     let missing = needed.iter().filter(is_missing).map(String::as_str);
     let missing = Vec::from_iter(missing.take(MAX_VARIABLES));
     if missing.is_empty() {
@@ -432,7 +436,13 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
     if !needed.iter().all(|name| can_be_given(name)) {
         return Err(not_runnable(&place.path("pattern_name"), pattern));
     }
-    let shape = place.give_in("variables", &missing, "\"…\"");
+    let shape = match place {
+        Place::Object(object) => {
+            let variables = place.give_in("\"variables\":", &missing, "\"…\"");
+            format!("{object} {{\"pattern_name\": \"{pattern}\", {variables}}}")
+        }
+        _ => place.give_in("variables", &missing, "\"…\""),
+    };
     let unknown = given.keys().filter(|name| !needed.contains(name));
     let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
         "" => String::new(),
@@ -583,6 +593,10 @@ impl EventRelay<'_> {
             }
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
+                // It has asked the vendors before they answered.
+                let process = self.client.process.as_ref();
+                let process = process.filter(|_| content.contains("could not find vendor"));
+                process.inspect(|process| process.retire());
                 let said = match content.as_str() {
                     "" => "It gave no reason: look at its own log.",
                     content => content,

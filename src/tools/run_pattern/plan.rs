@@ -11,6 +11,7 @@ use crate::fabric::{
     Cause, Chat, Error, Kind, Models, Name, Names, Observer, Place, Route, Until, lacks_nothing,
     not_found, template,
 };
+use crate::search;
 use crate::text::closest;
 use crate::tools::arguments::is_meant;
 use crate::tools::list_contexts::no_folder;
@@ -111,13 +112,21 @@ fn is_known(
 }
 
 /// The refusal of a run without an input.
-pub(super) fn no_input(place: &Place) -> Error {
-    let why = format!(
-        "`input_text` is empty, so the model would invent an input: give the whole text as \
-         input_text, or input_from. If the pattern needs no input, {} runs it. Nothing was run.",
-        place.give("input_is_text", "true")
-    );
-    refused(why).about("input_text")
+pub(super) fn no_input(step: &Chat) -> Error {
+    let mut variables = step.variables.keys();
+    let what = match variables.find(|name| is_meant(name, "input_text")) {
+        Some(name) => format!("give what is in `variables.{name}` as input_text."),
+        None => "give the whole text as input_text, or input_from.".to_owned(),
+    };
+    let as_it_is = match search::known(step.pattern.as_str()) {
+        Some(_) => String::new(),
+        None => {
+            let given = step.place.give("input_is_text", "true");
+            format!(" If the pattern needs no input, {given} runs it.")
+        }
+    };
+    let why = "`input_text` is empty, so the model would invent an input:";
+    refused(format!("{why} {what}{as_it_is} Nothing was run.")).about("input_text")
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
@@ -206,7 +215,7 @@ fn patterns(
         let mut unused = step.variables.keys().filter(|name| !needed.contains(name));
         let is_elsewhere = unused.any(|name| is_meant(name, "input_text"));
         if lacks_input && is_first && (needed.is_empty() || checked.is_err() || is_elsewhere) {
-            checked = Error::all(checked.err().into_iter().chain([no_input(place)]));
+            checked = Error::all(checked.err().into_iter().chain([no_input(&step)]));
         }
         // Checked again, with the real input, when the step is run.
         if checked.is_ok() && !step.variables.is_empty() {
@@ -236,13 +245,20 @@ fn models(
         found.push(Ok(is_whole.then(|| UNCHECKED.to_owned())));
         return Ok(());
     };
-    let all = models.models.iter().collect();
+    let (all, vendors) = (
+        models.models.iter().collect(),
+        models.vendors.keys().collect(),
+    );
     // If the operator allows only some models, their names stay as the operator spells them.
     let policy = &context.backend.policy;
     let is_free = policy.allowed_models.is_empty();
     for step in steps {
         if is_free && let Some((taken, said)) = alike("model", &step.model, &all) {
             step.model = taken;
+            found.push(Ok(Some(said)));
+        }
+        if let Some((taken, said)) = alike("vendor", &step.vendor, &vendors) {
+            step.vendor = taken;
             found.push(Ok(Some(said)));
         }
         // A model that is refused anyway is no reason to suggest others that may be refused too.
@@ -266,7 +282,9 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
     if steps.iter().all(is_default) {
         return Ok(Some(Arc::default()));
     }
-    let has = |models: &Models, step| unknown_model(models, step, is_same).is_none();
+    let has = |models: &Models, step| {
+        !models.models.is_empty() && unknown_model(models, step, is_same).is_none()
+    };
     let catalog = &context.backend.catalog;
     let cached = catalog.known_models();
     let cached = cached.filter(|models| steps.iter().all(|step| has(models, step)));

@@ -75,7 +75,7 @@ impl RunPattern {
             input = from.text(context)?;
             // An earlier output may be "None".
             if is_blank(&input) && self.lacks_input(&input) {
-                return Err(plan::no_input(&self.steps[0].place).into());
+                return Err(plan::no_input(&self.steps[0]).into());
             }
             self.echo = short(&input);
         }
