@@ -133,7 +133,7 @@ table! {
         /// Try again: the server then starts Fabric again. The log of fabric-mcp has what Fabric said last.
         FabricEnded = (Kind::ApiUnavailable, Passing, "fabric-ended");
         /// Nothing listens at {url}.
-        /// Start `fabric --serve` (--start-fabric does it on this machine); if it runs, set FABRIC_BASE_URL to the host and port it prints.
+        /// Start `fabric --serve`, or this server with --start-fabric; if Fabric runs, set FABRIC_BASE_URL to the host and port it prints.
         Refused = (Kind::ApiUnavailable, Passing, "connection-refused");
         /// The connection to Fabric at {url} failed ({why}).
         /// Check the network between this machine and Fabric, and whether `fabric --serve` is running.

@@ -68,6 +68,8 @@ pub(crate) struct Process {
     /// A path or a name; empty for [`NAMES`].
     program: PathBuf,
     up: Cached<Running>,
+    /// The last one that was replaced because it had found no models.
+    retired: Mutex<Weak<Running>>,
     /// When the last request began, or was seen in flight.
     used: Mutex<Instant>,
     /// When Fabric ended by itself the last three times, the oldest first.
@@ -130,6 +132,7 @@ impl Process {
         Process {
             program,
             up: Cached::new(Duration::MAX).resting(REST),
+            retired: Mutex::default(),
             used: Mutex::new(Instant::now()),
             ends: Mutex::default(),
             output: Mutex::default(),
@@ -151,9 +154,17 @@ impl Process {
         lock(&self.output).clone()
     }
 
-    /// The next request gets a new Fabric; requests that the old one still works on go on.
+    /// The next request gets a new Fabric; requests that the old one still works on go on. There are never more than
+    /// two, so nothing is done until the one before has ended.
     pub(super) fn retire(&self) {
-        self.up.invalidate(|_| true);
+        let mut retired = lock(&self.retired);
+        if retired.strong_count() == 0
+            && let Some(one) = self.running()
+            && self.up.invalidate(|up| ptr::eq(up, &*one))
+        {
+            *retired = Arc::downgrade(&one);
+            log::info!("Fabric has found no models and is ended; the next call starts another.");
+        }
     }
 
     /// After a request that got no answer in time: if Fabric answers nothing at all, the next request gets a new one.

@@ -64,8 +64,10 @@ mod allocator {
     /// [`TURNOVER`] in all. Waiting for a fall is not enough: where one text takes the place of another, or grows and is
     /// moved, the sum stays the same while gaps become more.
     pub(crate) fn trim_after(changed: usize) {
-        if CHANGED.fetch_add(changed, Relaxed) + changed >= TURNOVER {
-            CHANGED.store(0, Relaxed);
+        // Of several threads, the one that takes the sum releases it.
+        if CHANGED.fetch_add(changed, Relaxed) + changed >= TURNOVER
+            && CHANGED.swap(0, Relaxed) >= TURNOVER
+        {
             malloc_trim(0);
         }
     }

@@ -148,6 +148,7 @@ impl ResultWriter {
         self.out.bytes.shrink_to(0);
         (self.out.is_cut, self.out.memory) = (false, None);
         self.meta = Json::default();
+        self.shared = None;
     }
 
     /// Appends one field.

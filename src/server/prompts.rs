@@ -115,9 +115,12 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
                 in_quotes(missing, "and")
             )));
         }
-        let argument = |name: &str| arguments.get(name).cloned().unwrap_or_default();
-        let (input, strategy) = (argument(INPUT), argument(STRATEGY));
-        // Without the input, which may be large.
+        let mut argument = |name: &str| match entry.variables.iter().any(|one| one == name) {
+            true => arguments.get(name).cloned(),
+            // It may be large.
+            false => arguments.remove(name),
+        };
+        let [input, strategy] = [INPUT, STRATEGY].map(|name| argument(name).unwrap_or_default());
         arguments.retain(|name, _| entry.variables.contains(name));
         let step = Chat {
             variables: arguments,

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::access::Role;
 use crate::account::Resource;
-use crate::protocol::{Feature, Params, Refusal, Revision, jsonrpc, pages};
+use crate::protocol::{Feature, Node, Params, Refusal, Revision, jsonrpc, pages};
 use crate::text::shown;
 use crate::tools::{Place, Policy, SHELL, TOOLS, Tool};
 
@@ -138,7 +138,10 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     let head = &mut request.head;
     (head.tool, head.ttl) = (Some(tool), ttl);
     let shell = params.get("_meta").and_then(|meta| meta.get(SHELL));
-    let place = shell.map_or(Place::Call, |_| Place::Shell);
+    let place = match shell {
+        Some(Node::Bool(true)) => Place::Shell,
+        _ => Place::Call,
+    };
     let prepared = match tool.prepare(arguments, place, &policy) {
         Ok(prepared) => prepared,
         Err(error) => {
