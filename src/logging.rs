@@ -26,7 +26,7 @@ use std::os::{fd::AsFd, unix::fs::MetadataExt};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::{LazyLock, Mutex, OnceLock};
 use std::thread::{self, LocalKey, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde_json::{Value, json};
@@ -334,15 +334,10 @@ impl Logger {
     }
 
     fn flush(&self, limit: Duration) -> bool {
-        let begun = Instant::now();
-        let is_done = |queue: &LogQueue| queue.lines.is_empty() && !queue.is_writing;
-        while !is_done(&lock(&self.queue)) {
-            if begun.elapsed() >= limit {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        true
+        sync::poll(limit, Duration::from_millis(1), || {
+            let queue = lock(&self.queue);
+            queue.lines.is_empty() && !queue.is_writing
+        })
     }
 }
 

@@ -73,6 +73,18 @@ pub(crate) fn wait_while<'a, T>(
     (guard, true)
 }
 
+/// Asks every so often whether something that wakes nobody `is_done`, at most for `limit`; false if it was not.
+pub(crate) fn poll(limit: Duration, every: Duration, mut is_done: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_done() {
+        if begun.elapsed() >= limit {
+            return false;
+        }
+        thread::sleep(every);
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::os::heap;
-use crate::sync::{Finally, lock};
+use crate::sync::{Finally, lock, poll};
 use crate::table::table;
 use rate::Rate;
 
@@ -255,12 +255,8 @@ impl Accounts {
 
     /// Waits until no call and no run is under way, at most for `limit`. True if none is.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
-        let begun = Instant::now();
-        let is_busy = || self.used(Resource::CallThreads) + self.used(Resource::Runs) > 0;
-        while is_busy() && begun.elapsed() < limit {
-            thread::sleep(END_SLICE);
-        }
-        !is_busy()
+        let is_idle = || self.used(Resource::CallThreads) + self.used(Resource::Runs) == 0;
+        poll(limit, END_SLICE, is_idle)
     }
 }
 

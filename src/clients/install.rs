@@ -8,11 +8,12 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::slice::from_ref;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::config::{API_KEY, AUTH_TOKEN, BASE_URL, CERT_FILE, MODEL_VARIABLE, TOKEN_PREFIX};
+use crate::sync::poll;
 use crate::text::{counted, for_terminal, is_placeholder};
 use crate::url::{self, Authority, Host};
 
@@ -362,14 +363,11 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let failed = |error| format!("{program} cannot be started: {error}. Nothing was changed");
     let mut child = command.spawn().map_err(failed)?;
-    let begun = Instant::now();
-    while let Ok(None) = child.try_wait() {
-        if begun.elapsed() > CHECK {
-            let _ = child.kill().and_then(|()| child.wait());
-            let seconds = CHECK.as_secs();
-            return Ok(format!("Check: nothing has answered within {seconds} s.\n"));
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    let pause = Duration::from_millis(10);
+    if !poll(CHECK, pause, || !matches!(child.try_wait(), Ok(None))) {
+        let _ = child.kill().and_then(|()| child.wait());
+        let seconds = CHECK.as_secs();
+        return Ok(format!("Check: nothing has answered within {seconds} s.\n"));
     }
     let done = child.wait_with_output().map_err(failed)?;
     let [said, wrong] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));

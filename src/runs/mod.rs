@@ -46,7 +46,7 @@ mod usage;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use folder::Folder;
 pub(crate) use ledger::estimate;
@@ -61,6 +61,7 @@ mod tests_folder;
 
 use crate::account::QuotaExceeded;
 use crate::error::{Error, Kind};
+use crate::sync::poll;
 use crate::time::{milliseconds_now, whole};
 use ledger::{Asked, Spent};
 use live::LiveRun;
@@ -199,10 +200,7 @@ impl Run {
 
     /// Waits until the process that works on it has seen that it was cancelled, or has ended it before, if it does so soon.
     pub(crate) fn await_end(&self) {
-        let asked = Instant::now();
-        while self.bare().is_elsewhere() && asked.elapsed() < NOTICED {
-            std::thread::sleep(SLICE);
-        }
+        poll(NOTICED, SLICE, || !self.bare().is_elsewhere());
     }
 
     /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was
