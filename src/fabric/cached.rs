@@ -9,12 +9,12 @@
 //! and callers that arrive during a read share the next one. A read in flight for longer than `patience` is abandoned:
 //! the next caller starts another. An error may also count for callers that ask soon after it.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::observer::SLICE;
 use super::{CallObserver, Error, Kind, no_room};
-use crate::sync::{Finally, lock};
+use crate::sync::{Finally, lock, wait_while};
 
 /// A cached value.
 pub(crate) struct Cached<T> {
@@ -22,9 +22,8 @@ pub(crate) struct Cached<T> {
     /// For how long after its end a failed read counts.
     rest: Duration,
     state: Mutex<CacheState<T>>,
-    /// Where callers wait for every second read, so that a caller who cannot use the value of this read sleeps until
-    /// the next one.
-    landed: [Condvar; 2],
+    /// A read is over.
+    landed: Condvar,
 }
 
 struct CacheState<T> {
@@ -32,8 +31,6 @@ struct CacheState<T> {
     value: Option<(Instant, Arc<T>)>,
     /// The start of the read in flight.
     flight: Option<Instant>,
-    /// Where callers wait that share the newest read.
-    turn: usize,
     /// The start and the end of the last read that failed, and its error.
     failed: Option<(Instant, Instant, Error)>,
 }
@@ -44,14 +41,13 @@ impl<T> Cached<T> {
         let state = CacheState {
             value: None,
             flight: None,
-            turn: 0,
             failed: None,
         };
         Cached {
             patience,
             rest: Duration::ZERO,
             state: Mutex::new(state),
-            landed: [const { Condvar::new() }; 2],
+            landed: Condvar::new(),
         }
     }
 
@@ -117,12 +113,11 @@ impl<T> Cached<T> {
             let Some(flight) = state.flight.filter(is_patient) else {
                 break;
             };
-            let shares = is_young(flight);
-            shared = shared.max(Some(flight).filter(|_| shares));
-            let place = &self.landed[if shares { state.turn } else { 1 - state.turn }];
-            let waited = place.wait_timeout(state, SLICE);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if state.flight == Some(flight) {
+            shared = shared.max(Some(flight).filter(|flight| is_young(*flight)));
+            let is_in_flight = |state: &mut CacheState<T>| state.flight == Some(flight);
+            let (waited, has_landed) = wait_while(&self.landed, state, SLICE, is_in_flight);
+            state = waited;
+            if !has_landed {
                 drop(state);
                 wait.still_waiting()?;
                 state = lock(&self.state);
@@ -130,15 +125,12 @@ impl<T> Cached<T> {
         }
         let begun = Instant::now();
         state.flight = Some(begun);
-        state.turn = 1 - state.turn;
-        let turn = state.turn;
         drop(state);
-        // Nobody waits for it any more, even after a panic. All callers that share the read go on, and one of the others,
-        // which then reads for them.
+        // Nobody waits for it any more, even after a panic. Of the callers who cannot use what was read, the first that
+        // wakes up reads for the others.
         let landing = Finally(|| {
             lock(&self.state).flight.take_if(|flight| *flight == begun);
-            self.landed[turn].notify_all();
-            self.landed[1 - turn].notify_one();
+            self.landed.notify_all();
         });
         let result = read();
         let mut state = lock(&self.state);
