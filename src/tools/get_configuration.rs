@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::url::{self, Authority, Host};
+use crate::url::{self, base_url};
 
 use super::{Context, Outcome, Prepared, Tool, ToolResult};
 
@@ -55,24 +55,16 @@ fn redact(value: &mut Value) {
 /// is anything else, or its host does not look like one.
 fn origin(url: &str) -> Option<String> {
     let (scheme, authority, _) = url::split(url)?;
-    let scheme = scheme.to_ascii_lowercase();
-    if scheme != "http" && scheme != "https" {
-        return None;
-    }
     // A backslash ends the authority for browsers; anything may follow it.
     let authority = authority.split('\\').next()?;
     let host = authority.rsplit('@').next()?;
-    let is_plain = match Authority::parse(host).ok()?.host {
-        Host::Name(name) => {
-            let is_label = |label: &str| label.len() <= 63 && !label.contains('_');
-            name.len() <= 253 && name.split('.').all(is_label)
-        }
-        Host::Ip(_) => true,
-    };
+    let is_label = |label: &str| label.len() <= 63 && !label.contains('_');
+    let is_plain = host.len() <= 253 && host.split('.').all(is_label);
     // One `@` can end a user-info. Another one, or one further on, may end a user-info whose password has a `/`, `?` or
     // `#`: then the apparent host is part of it.
-    (is_plain && url.matches('@').count() == authority.matches('@').count().min(1))
-        .then(|| format!("{scheme}://{host}"))
+    let is_whole = url.matches('@').count() == authority.matches('@').count().min(1);
+    let origin = base_url(&format!("{scheme}://{host}")).ok();
+    origin.filter(|_| is_plain && is_whole)
 }
 
 #[cfg(test)]
