@@ -168,10 +168,6 @@ mod tests {
         unreachable!("another caller reads")
     }
 
-    fn reads(number: u32) -> impl FnOnce() -> ReadResult + Send {
-        move || Ok(Arc::new(number))
-    }
-
     fn get(
         cached: &Cached<u32>,
         max_age: Duration,
@@ -250,14 +246,20 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_that_needs_a_fresh_value_waits_and_reads_again() {
-        let cached = Cached::new(LONG);
-        let (first, second) = together(&cached, Duration::ZERO, reads(1), reads(2));
-        assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(2))));
-        let (cached, fails) = (Cached::new(LONG), || Err(unavailable()));
-        let (first, second) = together(&cached, Duration::ZERO, fails, reads(2));
-        let expected = (Err(unavailable()), Ok(Arc::new(2)));
-        assert_eq!((first.unwrap(), second), expected, "nor its failure");
+    fn who_needs_a_fresh_value_or_shares_a_cancelled_or_panicked_read_reads_again() {
+        for (max_age, before) in [
+            (Duration::ZERO, Ok(Arc::new(1))),
+            (Duration::ZERO, Err(unavailable())),
+            (LONG, Err(Error::cancelled())),
+        ] {
+            let (cached, first) = (Cached::new(LONG), || before.clone());
+            let (first, second) = together(&cached, max_age, first, || Ok(Arc::new(2)));
+            assert_eq!((first.unwrap(), second), (before, Ok(Arc::new(2))));
+        }
+        let (cached, first) = (Cached::new(LONG), || panic!("on purpose"));
+        let (first, second) = together(&cached, LONG, first, || Ok(Arc::new(3)));
+        assert!(first.is_err());
+        assert_eq!(second, Ok(Arc::new(3)));
     }
 
     #[test]
@@ -308,18 +310,6 @@ mod tests {
         });
         let found = (outer, cached.latest(None));
         assert_eq!(found, (Ok(Arc::new(2)), Some(Arc::new(1))));
-    }
-
-    #[test]
-    fn a_cancelled_or_panicked_read_is_taken_over() {
-        let cached = Cached::new(LONG);
-        let (first, second) = together(&cached, LONG, || Err(Error::cancelled()), reads(2));
-        let found = (first.unwrap(), second);
-        assert_eq!(found, (Err(Error::cancelled()), Ok(Arc::new(2))));
-        let cached = Cached::new(LONG);
-        let (first, second) = together(&cached, LONG, || panic!("on purpose"), || Ok(Arc::new(3)));
-        assert!(first.is_err());
-        assert_eq!(second, Ok(Arc::new(3)));
     }
 
     #[test]
