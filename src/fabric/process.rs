@@ -462,7 +462,8 @@ fn version(program: &Path) -> Option<String> {
     lines.find(is_version).map(str::to_owned)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::super::observer::Unobserved;
     use super::*;
