@@ -484,7 +484,11 @@ mod tests {
         });
         let kill = format!("kill -0 {}", lock(&one.helper).id());
         let weak = [&old, &one].map(Arc::downgrade);
-        let _ = process.up.get(IDLE, &Unobserved, || Ok(one.clone()));
+        for next in [&old, &one] {
+            let _ = process.up.get(IDLE, &Unobserved, || Ok(next.clone()));
+            process.retire();
+        }
+        assert!(process.running().is_some(), "the old one is still at work");
         let long_ago = lock(&process.used).checked_sub(IDLE).unwrap();
         let _ = process.ask(&Unobserved);
         assert!(*lock(&process.used) > long_ago + IDLE, "asked for");

@@ -24,12 +24,10 @@ fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     for input in [none, named].concat().split('|') {
         let run = |more: Value| extended(json!({"pattern_name": "ai", "input_text": input}), more);
         let said = client.failure(RUN, run(json!({})), "invalid-request");
-        expect::contains(&said, ["`input_text`", "Nothing was run."]);
-        assert_eq!(
-            said.contains("input_is_text"),
-            !said.contains("empty"),
-            "{said}"
-        );
+        let advice = ["input_is_text", "empty"]
+            .iter()
+            .find(|word| said.contains(**word));
+        expect::contains(&said, ["`input_text`", advice.unwrap(), "Nothing was run."]);
         client.failure(RUN, run(json!({"then": ["ai"]})), "invalid-request");
         client.success(RUN, run(json!({"dry_run": true})));
         fabric.expect_chats(0);

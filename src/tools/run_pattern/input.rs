@@ -265,7 +265,7 @@ mod tests {
                    Please see the attached agenda for tomorrow's meeting. Ana|打印机坏了,见 photo.jpg|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
-                   (Message from Anna)|[Email sent to Bob]|This article is good.|Can I translate it?|Show the file above the code|As a user, I want to summarize this|How to write the text|{% block content %}|{{ user }}|your_code fails|\
+                   (Message from Anna)|[Email sent to Bob]|This article is good.|Can I translate it?|Show the file above the code|As a user, I want to summarize this|How to write the text|ERROR 404|The pattern summarize is slow|User can translate the page|Эти зумеры|{\"path\": \"\", \"text\": \"Bees make honey.\"}|{\"data\": null, \"errors\": [{\"of\": \"x y\"}]}|0 3 * * * /bin/x.sh|{% block content %}|{{ user }}|your_code fails|\
                    The Article|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
