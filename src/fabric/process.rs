@@ -163,6 +163,8 @@ impl Process {
             && self.up.invalidate(|up| ptr::eq(up, &*one))
         {
             *retired = Arc::downgrade(&one);
+            // If nobody works with it, its end is waited for here.
+            drop(retired);
             log::info!("Fabric has found no models and is ended; the next call starts another.");
         }
     }
@@ -185,7 +187,8 @@ impl Process {
     pub(crate) fn ask(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
         self.sweep();
         // Fabric reads its settings only when it starts.
-        self.up.invalidate(|one| one.settings != settings());
+        let settings = settings();
+        self.up.invalidate(|one| one.settings != settings);
         *lock(&self.used) = Instant::now();
         let failed = |error: &Error| self.tell(&format!("No Fabric was started: {error}"));
         let launch = || self.launch(wait).inspect_err(failed);

@@ -174,12 +174,11 @@ impl Client {
             // Every version answers so without a vendor.
             let models: Models =
                 read.ok_or_else(|| Error::of(Cause::NoVendor, &[]).after_status(500))?;
-            match (models == Models::default(), delays.next()) {
-                (true, Some(delay)) => pause(delay, wait.as_ref())?,
-                (is_empty, _) => {
+            match delays.next() {
+                Some(delay) if models == Models::default() => pause(delay, wait.as_ref())?,
+                _ => {
                     // Fabric keeps the list that it made first, even if a vendor begins to answer later.
-                    let is_empty = is_empty || models.models.is_empty();
-                    let own = self.process.as_ref().filter(|_| is_empty);
+                    let own = self.process.as_ref().filter(|_| models.models.is_empty());
                     own.inspect(|process| process.retire());
                     return Ok(models);
                 }

@@ -77,7 +77,7 @@ pub(super) enum Thing {
 }
 
 /// A word of an input, with the lists that it, or a part of it, is in.
-struct Word<'a> {
+struct InputWord<'a> {
     text: &'a str,
     lists: Vec<&'static str>,
 }
@@ -110,7 +110,7 @@ pub(super) fn only_thing(text: &str) -> Option<Thing> {
     let is_one = !text.contains(char::is_whitespace) && text.matches('/').count() > 1;
     // It may be megabytes long, and is in no list.
     let (text, lists) = (plain.as_str(), Vec::new());
-    let whole = Word { text, lists }.thing().filter(|_| is_one);
+    let whole = InputWord { text, lists }.thing().filter(|_| is_one);
     if whole.is_some() || is_long {
         return whole;
     }
@@ -158,7 +158,7 @@ fn thing_of_request(plain: &str) -> Option<Thing> {
     // The points of a list say nothing.
     let words = parts.split_whitespace();
     for text in words.filter(|text| !["-", "*", "•"].contains(text)) {
-        let word = Word::new(text);
+        let word = InputWord::new(text);
         // In parentheses, a link is a source.
         let thing = word.thing();
         let thing = thing.filter(|thing| *thing != Thing::Link || !text.starts_with('('));
@@ -201,7 +201,7 @@ pub(super) fn is_stand_in(text: &str) -> bool {
     let is_between = |c: char| c.is_whitespace() || is_mark(c) || "{}$%_/|=#…&".contains(c);
     let plain = plain_letters(text);
     let words = plain.split(is_between).filter(|word| !word.is_empty());
-    let words = Vec::from_iter(words.map(Word::new));
+    let words = Vec::from_iter(words.map(InputWord::new));
     // What is quoted or follows a colon is given.
     let mut given = [" '", " \"", " “", ": ", " = "].iter();
     let is_given = given.any(|mark| text.replace(": [", "").contains(mark));
@@ -231,7 +231,7 @@ fn is_argument(text: &str) -> bool {
 }
 
 /// Whether a text is marked as the place of another.
-fn is_gap(text: &str, words: &[Word<'_>]) -> bool {
+fn is_gap(text: &str, words: &[InputWord<'_>]) -> bool {
     let is_within = |pair: &&str| {
         let rest = text.strip_prefix(|c| pair.starts_with(c));
         rest.is_some_and(|rest| rest.ends_with(|c| pair.ends_with(c)))
@@ -247,7 +247,7 @@ fn is_gap(text: &str, words: &[Word<'_>]) -> bool {
 }
 
 /// Whether something is to be done with a text that is not there, or is asked about it.
-fn is_request(text: &str, words: &[Word<'_>]) -> bool {
+fn is_request(text: &str, words: &[InputWord<'_>]) -> bool {
     let first = &words[0];
     let is_led = |lists| words.get(1).is_some_and(|word| word.is(lists));
     let is_asking = first.is("polite")
@@ -276,7 +276,7 @@ fn is_request(text: &str, words: &[Word<'_>]) -> bool {
 }
 
 /// Whether a text is no sentence, and only says which other is meant.
-fn is_pointer(text: &str, words: &[Word<'_>]) -> bool {
+fn is_pointer(text: &str, words: &[InputWord<'_>]) -> bool {
     let has_end = text.ends_with('.') && !text.ends_with("..") && words.len() > 3;
     let is_sentence = has_end || text.ends_with(['?', '？']) || has(words, "finite");
     // A name is written as "The Post" is.
@@ -295,17 +295,17 @@ fn is_pointer(text: &str, words: &[Word<'_>]) -> bool {
 }
 
 /// How many words are in no list.
-fn unknown(words: &[Word<'_>]) -> usize {
+fn unknown(words: &[InputWord<'_>]) -> usize {
     words.iter().filter(|word| !word.is_known()).count()
 }
 
 /// Whether a word is in one of these lists.
-fn has(words: &[Word<'_>], lists: &str) -> bool {
+fn has(words: &[InputWord<'_>], lists: &str) -> bool {
     words.iter().any(|word| word.is(lists))
 }
 
 /// Whether a word of some lists is before one of others.
-fn has_pair(words: &[Word<'_>], first: &str, second: &str) -> bool {
+fn has_pair(words: &[InputWord<'_>], first: &str, second: &str) -> bool {
     let mut pairs = words.windows(2);
     pairs.any(|pair| pair[0].is(first) && pair[1].is(second))
 }
@@ -318,8 +318,8 @@ fn is_mark(c: char) -> bool {
 /// As many letters of scripts without blanks as a word of others counts for.
 const WORD: usize = 4;
 
-impl Word<'_> {
-    fn new(text: &str) -> Word<'_> {
+impl InputWord<'_> {
+    fn new(text: &str) -> InputWord<'_> {
         let parts = Vec::from_iter(text.split('-').map(|part| part.trim_matches(is_mark)));
         let exact = parts.iter().filter_map(|part| LISTS_OF.get(part)).flatten();
         let is_in = |(list, known): &&(&str, &str)| {
@@ -347,7 +347,7 @@ impl Word<'_> {
             .chain(verb)
             .chain(number);
         let lists = lists.collect();
-        Word { text, lists }
+        InputWord { text, lists }
     }
 
     /// Whether it is in one of these lists.
