@@ -129,8 +129,8 @@ impl Line {
     }
 
     /// Adds the pattern and the model of an error that is about a rule of the operator's.
-    pub(crate) fn refused(&mut self, error: &Error) {
-        if let Some([pattern, model, _]) = error.refused.as_deref() {
+    pub(crate) fn policy_refusal(&mut self, error: &Error) {
+        if let Some([pattern, model, _]) = error.policy_refusal.as_deref() {
             self.field("pattern", pattern.as_str())
                 .field("model", model.as_str());
         }
@@ -138,8 +138,8 @@ impl Line {
 
     /// Adds an error's kind, Fabric's HTTP status, and the `reason`, unless that may quote the caller.
     pub(crate) fn failure(&mut self, error: &Error, reason: &str) {
-        let refused = error.refused.as_deref().map(|[.., why]| &**why);
-        let reason = refused.or((!error.kind.quotes_caller()).then_some(reason));
+        let by_policy = error.policy_refusal.as_deref().map(|[.., why]| &**why);
+        let reason = by_policy.or((!error.kind.quotes_caller()).then_some(reason));
         self.field("error", error.kind.name())
             .optional("status", error.status)
             .optional("reason", reason);

@@ -155,7 +155,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         }
         Command::Usage(config, period, prices) => {
             logging::start(config.log_level, config.log_json);
-            let folder = config.kept.state_dir.unwrap_or_default();
+            let folder = config.runs.state_dir.unwrap_or_default();
             let (from, in_it) = period.unwrap_or_else(|| (time::now()[..7].to_owned(), true));
             let rows = runs::usage(&folder, (&from, in_it), prices.as_ref())
                 .map_err(|why| ExitReason::failed(format!("--usage: {why}")))?;
@@ -209,25 +209,25 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             // `--json` prints the structured result.
             config.policy.plain_results = false;
             // The run ends with this process, so wait for it; it is kept only where another process can find it.
-            config.kept.answer_within = Duration::ZERO;
+            config.runs.answer_within = Duration::ZERO;
             // A folder that is not there has no runs, and is not made for that.
             let reads = tool == "fabric_get_run";
-            let kept = &mut config.kept;
-            let missing = kept.state_dir.take_if(|dir| reads && !dir.exists());
-            kept.memory_only = missing.map(|dir| format!("there is no folder {dir:?}"));
-            if state_folder(&mut config.kept)?.is_none() {
-                config.kept.keep = Duration::ZERO;
+            let runs = &mut config.runs;
+            let missing = runs.state_dir.take_if(|dir| reads && !dir.exists());
+            runs.memory_only = missing.map(|dir| format!("there is no folder {dir:?}"));
+            if state_folder(&mut config.runs)?.is_none() {
+                config.runs.keep = Duration::ZERO;
                 if reads
                     && let Some(folder) = install::shared_folder()
                     && Path::new(&folder).is_dir()
                 {
                     let folder = clients::shell(&folder, OS);
                     let why = format!("runs are found only in a folder: give --state-dir {folder}");
-                    config.kept.memory_only.get_or_insert(why);
+                    config.runs.memory_only.get_or_insert(why);
                 }
             }
             let (server, config, _demo) = assemble(*config)?;
-            let warnings = config.warnings.iter().chain(&config.kept.memory_only);
+            let warnings = config.warnings.iter().chain(&config.runs.memory_only);
             warnings.for_each(|text| call::say(text));
             let called = call::run(CallTarget::Here(&server), &config, &tool, &words);
             // The end of a run that could not be written at once.
@@ -243,15 +243,15 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::There(Task::Serve, at, config) => relay(&at, &config).map(|()| true),
         Command::Here(Task::Check, mut config) => {
             // `--check` keeps no runs, and leaves no folder for them.
-            let folder = config.kept.state_dir.clone().unwrap_or_default();
+            let folder = config.runs.state_dir.clone().unwrap_or_default();
             let is_missing = |path: &&Path| path.symlink_metadata().is_err();
             let made = Vec::from_iter(folder.ancestors().take_while(is_missing));
-            let opened = state_folder(&mut config.kept);
+            let opened = state_folder(&mut config.runs);
             // Fails for one that was not made, or that somebody else uses already.
             let _ = made.iter().try_for_each(std::fs::remove_dir);
             opened?;
-            config.kept.state_dir = None;
-            let told = config.kept.memory_only.take();
+            config.runs.state_dir = None;
+            let told = config.runs.memory_only.take();
             config.warnings.extend(told.map(|told| told + "."));
             if !config.patterns_dirs.is_empty() {
                 // The log says which patterns are left out.
@@ -367,7 +367,7 @@ fn folders(config: &mut Config) -> Result<Option<Folders>, ExitReason> {
     let folders = Folders::open(&config.patterns_dirs).map_err(ExitReason::usage)?;
     config.policy.patterns_only = true;
     config.policy.no_strategies = !folders.has_strategies();
-    config.kept.keep = Duration::ZERO;
+    config.runs.keep = Duration::ZERO;
     config.fabric.url = folders.shown();
     Ok(Some(folders))
 }
@@ -384,7 +384,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
     if let Some(demo) = &demo {
         config.fabric.url = format!("http://{}", demo.address);
     }
-    let folder = state_folder(&mut config.kept)?;
+    let folder = state_folder(&mut config.runs)?;
     let accounts = Accounts::new(bounds(&config));
     let client = match (config.start_fabric.clone(), folders) {
         (Some(program), _) => {
@@ -403,8 +403,8 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
         fabric: client,
         catalog,
         policy: config.policy.clone(),
-        runs: Runs::new(config.kept.keep, folder, &accounts, clock),
-        settings: config.kept.clone(),
+        runs: Runs::new(config.runs.keep, folder, &accounts, clock),
+        settings: config.runs.clone(),
         lists,
         run_note: config.demo.then_some(demo::NOTE),
         accounts,
@@ -413,15 +413,15 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
 }
 
 /// The folder that keeps runs, if there is one. One that `--install` has chosen may be out of a client's reach.
-fn state_folder(kept: &mut RunSettings) -> Result<Option<Arc<Folder>>, ExitReason> {
-    let state_dir = kept.state_dir.as_deref();
+fn state_folder(settings: &mut RunSettings) -> Result<Option<Arc<Folder>>, ExitReason> {
+    let state_dir = settings.state_dir.as_deref();
     let folder = state_dir.map(Folder::open);
-    folder.transpose().or_else(|why| match kept.is_history {
+    folder.transpose().or_else(|why| match settings.is_history {
         true => {
-            kept.state_dir = None;
+            settings.state_dir = None;
             let why = format!("runs are kept in memory only: {why}");
             log::warn!("{why}");
-            kept.memory_only = Some(why);
+            settings.memory_only = Some(why);
             Ok(None)
         }
         false => Err(ExitReason::failed(why)),
@@ -433,7 +433,7 @@ fn fit(config: &mut Config, files: usize) {
     let (runs, connections) = (&mut config.max_runs, &mut config.http.max_connections);
     let (all_runs, all_connections) = (*runs, *connections);
     // A run has its connection to Fabric; in the state folder its text and its record.
-    let each_run = 1 + 2 * usize::from(config.kept.state_dir.is_some());
+    let each_run = 1 + 2 * usize::from(config.runs.state_dir.is_some());
     // A connection has its socket, and what the call on it opens: a connection to Fabric, or a folder's file.
     let others = match config.transport {
         Transport::Stdio => STDIO_CALLS,
@@ -471,7 +471,7 @@ fn bounds(config: &Config) -> Bounds {
     let has_others = http.is_open() || http.oauth.is_some() || http.allow_unauthenticated;
     let seats = if has_others { SHARED_SEATS } else { 0 };
     let shared_seats = (!is_stdio && !is_open_here && !has_one_token).then_some(seats);
-    let (kept, stored) = runs::bounds(config.kept.state_dir.is_some());
+    let (kept, stored) = runs::bounds(config.runs.state_dir.is_some());
     let total = |what| match what {
         Resource::Memory => config.max_memory,
         Resource::Runs => config.max_runs,
@@ -559,7 +559,7 @@ fn relay(at: &Connect, config: &Config) -> Result<(), ExitReason> {
 /// Access control over HTTP, from `config`.
 fn access(config: &Config, accounts: &Accounts) -> Result<Access, String> {
     let http = config.http.clone();
-    let has_ledger = config.kept.state_dir.is_some();
+    let has_ledger = config.runs.state_dir.is_some();
     let tokens = Tokens::open(http.token, http.tokens_file, has_ledger, accounts)?;
     let oauth = http.oauth.map(OAuth::new).transpose()?;
     Ok(Access::new(tokens, oauth, http.allow_unauthenticated))

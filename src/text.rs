@@ -122,7 +122,7 @@ pub(crate) fn filled(text: &str, holes: &[(&str, &str)]) -> String {
 }
 
 /// A text without the lines that begin with a mark that is off, and without these marks.
-pub(crate) fn kept(text: &str, marks: &[(&str, bool)]) -> String {
+pub(crate) fn marked_lines(text: &str, marks: &[(&str, bool)]) -> String {
     let lines = text.split_inclusive('\n').filter_map(|line| {
         marks
             .iter()

@@ -159,16 +159,16 @@ pub(crate) const FLAGS: &[Flag] = &[
         .one(|c, t| set(&mut c.max_memory, count(t, 32, 65_536).map(|mib| mib << 20)))
         .help("Memory limit for all requests, runs and answers together"),
     flag(RUNS, "answer-within", "SECONDS", "50")
-        .one(|c, t| set(&mut c.kept.answer_within, seconds(t, true, MAX_TIME)))
+        .one(|c, t| set(&mut c.runs.answer_within, seconds(t, true, MAX_TIME)))
         .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
     flag(RUNS, "task-after", "SECONDS", "5")
-        .one(|c, t| set(&mut c.kept.task_after, seconds(t, true, MAX_TIME)))
+        .one(|c, t| set(&mut c.runs.task_after, seconds(t, true, MAX_TIME)))
         .help("Answer with an MCP task if the run takes longer, for clients that support tasks; 0 answers at once"),
     flag(RUNS, "keep-runs", "SECONDS", "3600")
-        .one(|c, t| set(&mut c.kept.keep, seconds(t, true, MAX_KEEP)))
+        .one(|c, t| set(&mut c.runs.keep, seconds(t, true, MAX_KEEP)))
         .help("How long runs and their output are kept after their end; 0 keeps none"),
     flag(RUNS, "state-dir", "DIR", "")
-        .one(|c, t| set(&mut c.kept.state_dir, values::state_dir(t)))
+        .one(|c, t| set(&mut c.runs.state_dir, values::state_dir(t)))
         .help("Folder that keeps runs across restarts; several processes can share it"),
     flag(HTTP, "allowed-host", "HOST", "")
         .many(|c, t| push(&mut c.http.allowed_hosts, values::allowed_host(t)))

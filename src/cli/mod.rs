@@ -204,7 +204,7 @@ pub(crate) fn parse(
 fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     let refused = |why: String| named("--usage", why);
     let config = settings.only(&["state-dir", "json", "log-level", "log-format"])?;
-    if config.kept.state_dir.is_none() {
+    if config.runs.state_dir.is_none() {
         let usual = clients::install::shared_folder().unwrap_or_default();
         return Err(refused(format!(
             "the ledger is in the state folder; give --state-dir DIR: --install keeps runs in {usual}"

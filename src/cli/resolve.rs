@@ -43,12 +43,12 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
     if config.transport == Transport::Sse && !settings.is_given("path") {
         config.path = "/sse".to_owned();
     }
-    config.kept.is_history = settings.has("history");
+    config.runs.is_history = settings.has("history");
     // A call waits for the end of its run if nobody could ask for that later.
     let tools = &config.policy.tools;
     let is_offered = tools.is_empty() || tools.iter().any(|tool| tool == "fabric_get_run");
     if !is_offered && !settings.is_given("answer-within") {
-        config.kept.answer_within = Duration::ZERO;
+        config.runs.answer_within = Duration::ZERO;
     }
     let has_folders = !config.patterns_dirs.is_empty();
     if (config.demo || has_folders) && !settings.has("start-fabric") {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::config::AUTH_TOKEN;
-use crate::text::{filled, kept};
+use crate::text::{filled, marked_lines};
 
 use super::layout::{self, quoted};
 use super::{Format, Launch, McpClient, NAME, TOKEN_PLACEHOLDER, Variable};
@@ -53,7 +53,7 @@ impl McpClient {
             ("@YAML@", &values(": ")),
             ("@AUTHORIZATION@", &self.authorization()),
         ];
-        filled(&kept(text, &marks), &holes)
+        filled(&marked_lines(text, &marks), &holes)
     }
 
     /// The entry for clients that take JSON.

@@ -18,7 +18,7 @@ use crate::clients::shell;
 use crate::config::{self, BASE_URL, Config, MODEL_VARIABLE, Policy};
 use crate::fabric::names::is_same;
 use crate::fabric::{
-    Cause, Chat, Client, Error, Event, Name, Names, Observer, Process, Unobserved, not_found,
+    Cause, Chat, Client, Error, Event, Name, NameList, Observer, Process, Unobserved, not_found,
 };
 use crate::protocol::Revision;
 use crate::server::Server;
@@ -402,7 +402,7 @@ impl<'a> Report<'a> {
     }
 
     /// Patterns in settings that Fabric does not have: a typing error there would have no effect.
-    fn unknown_patterns(&mut self, policy: &Policy, names: &Names) {
+    fn unknown_patterns(&mut self, policy: &Policy, names: &NameList) {
         let denied = policy.denied.iter().map(|name| ("--deny-pattern", name));
         let allowed = policy.allowed.iter().map(|name| ("--allow-pattern", name));
         let models = policy.pattern_models.iter().map(|own| &own.pattern);

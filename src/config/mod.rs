@@ -129,7 +129,7 @@ pub(crate) struct Config {
     pub(crate) max_runs: usize,
     /// Bytes that requests, calls, outputs and answers may hold together: `--max-memory`.
     pub(crate) max_memory: usize,
-    pub(crate) kept: RunSettings,
+    pub(crate) runs: RunSettings,
     /// Settings of the HTTP transports; `drain_timeout` applies to stdio too.
     pub(crate) http: Http,
     /// Start this program, a path or a name, instead of using `fabric.url`: `--start-fabric`; empty for the usual names.

@@ -393,7 +393,7 @@ pub(crate) struct Error {
     /// The argument that was refused; for the log.
     pub(crate) argument: Option<Box<str>>,
     /// The pattern and the model that the operator's rules refuse, and why; for the log.
-    pub(crate) refused: Option<Box<[String; 3]>>,
+    pub(crate) policy_refusal: Option<Box<[String; 3]>>,
 }
 
 impl Error {
@@ -407,7 +407,7 @@ impl Error {
             cause: None,
             status: None,
             argument: None,
-            refused: None,
+            policy_refusal: None,
         }
     }
 
@@ -421,7 +421,7 @@ impl Error {
     /// The same error, marked as coming from one of the operator's rules, which is about this pattern or model. Both
     /// are valid names.
     pub(crate) fn of_policy(mut self, pattern: &str, model: &str) -> Error {
-        self.refused = Some(Box::new([pattern, model, &self.detail].map(str::to_owned)));
+        self.policy_refusal = Some(Box::new([pattern, model, &self.detail].map(str::to_owned)));
         self
     }
 
@@ -465,7 +465,7 @@ impl Error {
         let said = self.detail.trim_end_matches(" Nothing was run.");
         self.detail = format!("{said} {}", other.detail);
         self.fix = 0;
-        self.refused = self.refused.or(other.refused);
+        self.policy_refusal = self.policy_refusal.or(other.policy_refusal);
         self
     }
 

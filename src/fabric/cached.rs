@@ -91,7 +91,7 @@ impl<T> Cached<T> {
     pub(crate) fn get(
         &self,
         max_age: Duration,
-        wait: &dyn CallObserver,
+        observer: &dyn CallObserver,
         read: impl FnOnce() -> Result<Arc<T>, Error>,
     ) -> Result<Arc<T>, Error> {
         let asked = Instant::now();
@@ -119,7 +119,7 @@ impl<T> Cached<T> {
             state = waited;
             if !has_landed {
                 drop(state);
-                wait.still_waiting()?;
+                observer.still_waiting()?;
                 state = lock(&self.state);
             }
         }

@@ -10,7 +10,7 @@ mod client;
 mod events;
 #[cfg(test)]
 pub(crate) mod fixture;
-mod listing;
+mod name_list;
 pub(crate) mod names;
 mod observer;
 mod process;
@@ -24,7 +24,7 @@ pub(crate) use cached::Cached;
 pub(crate) use catalog::{Catalog, Entry, Snapshot};
 pub(crate) use client::{BuiltInFabric, Client, Interruptible, cause_of, watch};
 pub(crate) use events::{Event, Usage};
-pub(crate) use listing::Names;
+pub(crate) use name_list::NameList;
 pub(crate) use names::Name;
 pub(crate) use observer::{CallObserver, Observer, Poll, Unobserved, Until};
 pub(crate) use process::{HELPER, Process, be_helper, find};

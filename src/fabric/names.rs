@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::template::{SENTINEL, is_template};
-use super::{Error, Kind, Names};
+use super::{Error, Kind, NameList};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text::{closest, joined, letters};
 
@@ -175,7 +175,7 @@ pub(crate) fn alike<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) 
 }
 
 /// "Did you mean" suggestions for an unknown name, as a sentence after a space; empty if nothing is similar.
-pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
+pub(crate) fn did_you_mean(wanted: &str, names: &NameList) -> String {
     suggestion(closest(wanted, names.iter()))
 }
 
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn suggestions_are_few_and_close() {
         let names = "summarize summarize_micro summarize_paper summarize_rpg zz";
-        let names: Names = names.split(' ').collect();
+        let names: NameList = names.split(' ').collect();
         assert_eq!(closest("sumarize", names.iter()), ["summarize"]);
         let found = closest("summarizer", names.iter());
         assert_eq!(found, ["summarize", "summarize_rpg"]);

@@ -61,40 +61,40 @@ impl CallObserver for Poll {
 
 /// Forwards to another observer, with a deadline.
 pub(crate) struct Until {
-    pub(crate) wait: Observer,
+    pub(crate) observer: Observer,
     pub(crate) until: Instant,
 }
 
 impl Until {
     /// Its deadline is in this time.
-    pub(crate) fn after(time: Duration, wait: Observer) -> Until {
+    pub(crate) fn after(time: Duration, observer: Observer) -> Until {
         let until = Instant::now() + time;
-        Until { wait, until }
+        Until { observer, until }
     }
 }
 
 impl CallObserver for Until {
     fn before_blocking(&self) {
-        self.wait.before_blocking();
+        self.observer.before_blocking();
     }
 
     fn still_waiting(&self) -> Result<(), Error> {
         match Instant::now() < self.until {
-            true => self.wait.still_waiting(),
+            true => self.observer.still_waiting(),
             false => Err(Error::cancelled()),
         }
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Error> {
-        self.wait.hold(bytes)
+        self.observer.hold(bytes)
     }
 
     fn release(&self, bytes: usize) {
-        self.wait.release(bytes);
+        self.observer.release(bytes);
     }
 
     fn is_poll(&self) -> bool {
-        self.wait.is_poll()
+        self.observer.is_poll()
     }
 }
 
@@ -110,10 +110,10 @@ mod tests {
                 Err(super::super::no_room())
             }
         }
-        let wait = |seconds| Until::after(Duration::from_secs(seconds), Arc::new(Other));
-        assert_eq!(wait(0).still_waiting(), Err(Error::cancelled()));
-        assert_eq!(wait(3600).still_waiting(), Ok(()));
+        let observer = |seconds| Until::after(Duration::from_secs(seconds), Arc::new(Other));
+        assert_eq!(observer(0).still_waiting(), Err(Error::cancelled()));
+        assert_eq!(observer(3600).still_waiting(), Ok(()));
         let no_room = Err(super::super::no_room());
-        assert_eq!(wait(0).hold(1), no_room, "it counts for the other");
+        assert_eq!(observer(0).hold(1), no_room, "it counts for the other");
     }
 }

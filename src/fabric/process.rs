@@ -96,9 +96,9 @@ impl Running {
     }
 
     /// Whether Fabric comes up and requires its key, which only this process knows.
-    fn comes_up(&self, begun: Instant, wait: &dyn CallObserver) -> Result<bool, Error> {
+    fn comes_up(&self, begun: Instant, observer: &dyn CallObserver) -> Result<bool, Error> {
         while self.lives() && begun.elapsed() < START {
-            wait.still_waiting()?;
+            observer.still_waiting()?;
             if self.refuses("wrong") {
                 thread::sleep(PROOF);
                 // Another server, which has taken the port, refuses both.
@@ -184,15 +184,18 @@ impl Process {
     ///
     /// # Errors
     /// Fabric cannot be started; all callers that waited for it, or ask soon after, get this. Cancelled, if `wait` says so.
-    pub(crate) fn ask(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
+    pub(crate) fn ask(
+        self: &Arc<Process>,
+        observer: &dyn CallObserver,
+    ) -> Result<Arc<Running>, Error> {
         self.sweep();
         // Fabric reads its settings only when it starts.
         let settings = settings();
         self.up.invalidate(|one| one.settings != settings);
         *lock(&self.used) = Instant::now();
         let failed = |error: &Error| self.tell(&format!("No Fabric was started: {error}"));
-        let launch = || self.launch(wait).inspect_err(failed);
-        self.up.get(Duration::MAX, wait, launch)
+        let launch = || self.launch(observer).inspect_err(failed);
+        self.up.get(Duration::MAX, observer, launch)
     }
 
     /// Forgets one that has ended.
@@ -230,7 +233,7 @@ impl Process {
         }
     }
 
-    fn launch(self: &Arc<Process>, wait: &dyn CallObserver) -> Result<Arc<Running>, Error> {
+    fn launch(self: &Arc<Process>, observer: &dyn CallObserver) -> Result<Arc<Running>, Error> {
         if let [Some(first), _, Some(last)] = *lock(&self.ends)
             && last - first < MINUTE
             && last.elapsed() < MINUTE
@@ -257,7 +260,7 @@ impl Process {
                 settings,
                 helper: Mutex::new(helper),
             });
-            if one.comes_up(begun, wait)? {
+            if one.comes_up(begun, observer)? {
                 log::info!("Fabric {version} was started.");
                 let (process, weak) = (self.clone(), Arc::downgrade(&one));
                 let watch = move || process.watch(&weak);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::names::alike;
-use crate::fabric::{Cause, Error, Kind, Name, Names, Observer, Unobserved, not_found};
+use crate::fabric::{Cause, Error, Kind, Name, NameList, Observer, Unobserved, not_found};
 use crate::os::files::{self, open_plain};
 use crate::server::{Server, Skills};
 use crate::text::{counted, filled, shown, unusable};
@@ -44,9 +44,9 @@ pub(crate) fn write(
     origin: &str,
 ) -> Result<(String, bool), Error> {
     let flag = &format!("--generate {what}");
-    let wait: Observer = Arc::new(Unobserved);
-    let all = Skills::read(&server.backend, &wait)?;
-    let known: Names = all.patterns().values().map(String::as_str).collect();
+    let observer: Observer = Arc::new(Unobserved);
+    let all = Skills::read(&server.backend, &observer)?;
+    let known: NameList = all.patterns().values().map(String::as_str).collect();
     let taken = |name: &String| alike(name, known.iter()).unwrap_or(name).to_owned();
     let names = &*Vec::from_iter(names.iter().map(taken));
     let check = |name: &String| {

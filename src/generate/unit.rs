@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::text::{filled, kept};
+use crate::text::{filled, marked_lines};
 
 /// The text of the unit and of the template, whose instance is the port. A line that begins with `@UNIT@` or
 /// `@TEMPLATE@` belongs to only one of them, and a line with `@HIDDEN@` to a unit that hides the program it starts.
@@ -26,7 +26,7 @@ pub(super) fn unit(program: &Path, is_template: bool) -> Result<String, String> 
         ("@TEMPLATE@", is_template),
         ("@HIDDEN@", is_hidden),
     ];
-    Ok(filled(&kept(TEXT, &marks), &[("@PROGRAM@", path)]))
+    Ok(filled(&marked_lines(TEXT, &marks), &[("@PROGRAM@", path)]))
 }
 
 #[cfg(test)]

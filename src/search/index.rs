@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::language::LANGUAGE;
 use super::own::{requests, sentence};
-use super::patterns::known;
+use super::patterns::shipped;
 use super::query::{ParsedQuery, Word, has_any, needs};
 use super::similar::humanised;
 use super::stem::stem;
@@ -124,7 +124,7 @@ struct Postings {
 
 /// What the pattern of this name and text does, in one sentence of at most 140 characters.
 pub(crate) fn purpose(name: &str, text: &str) -> String {
-    match known(name) {
+    match shipped(name) {
         Some(row) => row.sentence.to_owned(),
         None => sentence(name, prefix(text, MOST_TEXT)),
     }
@@ -141,7 +141,7 @@ impl Index {
             let text = prefix(text.as_ref(), MOST_TEXT);
             let at = index.patterns.len() as u16;
             index.names.insert(spaced(&name), at);
-            let row = known(&name);
+            let row = shipped(&name);
             index.is_own = row.is_none();
             index.add(NAME, &humanised(&name));
             index.add(SENTENCE, &purpose(&name, text));
@@ -290,7 +290,7 @@ impl Index {
         ranked.sort_by(better);
         // Reading all names would take long.
         for (score, name) in ranked.iter_mut().take(limit.saturating_mul(2)) {
-            let sentence = known(name).map_or("", |row| row.sentence);
+            let sentence = shipped(name).map_or("", |row| row.sentence);
             *score *= match &excluded[..] {
                 [] => 1.0,
                 excluded if has_any(excluded, name, true) => EXCLUDED,
@@ -311,7 +311,7 @@ impl Index {
         let mut allowed = ranked.iter().filter(|(_, name)| allows(name)).peekable();
         let best = allowed.peek().filter(|_| !is_unknown);
         // People's own patterns have fewer words to be found by.
-        let is_own = best.is_some_and(|(score, name)| *score >= UNSURE && known(name).is_none());
+        let is_own = best.is_some_and(|(score, name)| *score >= UNSURE && shipped(name).is_none());
         let best = best.map(|(score, _)| *score);
         let least = |at: usize| best.unwrap_or_default() * (CANDIDATE + RISE * at as f32);
         let candidates = allowed

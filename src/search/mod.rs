@@ -17,7 +17,7 @@ mod words;
 
 pub(crate) use index::{Index, purpose};
 pub(crate) use language::LANGUAGE;
-pub(crate) use patterns::known;
+pub(crate) use patterns::shipped;
 pub(crate) use similar::{humanised, skill_names};
 pub(crate) use words::{is_unspaced, plain_letters};
 

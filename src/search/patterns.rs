@@ -38,6 +38,6 @@ fn parse(line: &'static str) -> Option<(&'static str, Row)> {
 }
 
 /// One of Fabric's own patterns.
-pub(crate) fn known(name: &str) -> Option<&'static Row> {
+pub(crate) fn shipped(name: &str) -> Option<&'static Row> {
     ROWS.get(name)
 }

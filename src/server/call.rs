@@ -97,9 +97,9 @@ impl CallHead {
     /// The answer of a call that could not run or did not finish: there was no free place, or a panic.
     pub(crate) fn fail(&self, error: Error) -> Answer {
         // What is wrong with the arguments helps the caller more, unless the caller has cancelled.
-        let refused = self.refused.clone();
-        let refused = refused.filter(|_| error.kind != Kind::Cancelled);
-        self.refuse(refused.unwrap_or(error).into())
+        let fault = self.fault.clone();
+        let fault = fault.filter(|_| error.kind != Kind::Cancelled);
+        self.refuse(fault.unwrap_or(error).into())
     }
 
     /// The answer of a call that was refused.
@@ -116,13 +116,13 @@ impl CallHead {
             let level = logging::level(&refusal.error);
             log_refusal(level, line, &refusal, &self.request_id);
         } else if self.ttl.is_none()
-            && (self.refused.is_none() || revision.knows(Feature::ArgumentErrorsAsResults))
+            && (self.fault.is_none() || revision.knows(Feature::ArgumentErrorsAsResults))
         {
             // So that the model sees what is wrong and corrects it. If it asked for a task, a result would have to be one.
             let mut result = self.result();
             tools::write_failure(&refusal.error.into(), &self.request_id, &mut result);
             return result.end();
-        } else if self.refused.is_some() {
+        } else if self.fault.is_some() {
             refusal.code = jsonrpc::INVALID_PARAMS;
         }
         refusal.answer(Some(&self.id), !revision.is_legacy(), &self.request_id)
@@ -137,7 +137,7 @@ pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, modern: bool) -> Answer 
 }
 
 fn log_refusal(level: Level, mut line: Line, refusal: &Refusal, request_id: &str) {
-    line.refused(&refusal.error);
+    line.policy_refusal(&refusal.error);
     line.field("ok", false).field("code", refusal.code);
     line.failure(&refusal.error, &refusal.error.detail);
     line.field("request_id", request_id);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::fabric::{Name, Names, not_found};
+use crate::fabric::{Name, NameList, not_found};
 use crate::protocol::{Params, Refusal};
 use crate::text::letters;
 
@@ -50,19 +50,19 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         }
     };
     Ok(request.call(move |context, result| {
-        let (backend, wait) = (&context.backend, &context.wait());
+        let (backend, observer) = (&context.backend, &context.observer());
         let (catalog, fabric) = (&backend.catalog, &backend.fabric);
         if let Some(prompt) = prompt {
-            let names = fabric.names(catalog.ttl, wait)?;
+            let names = fabric.names(catalog.ttl, observer)?;
             if !names.contains(prompt.as_str()) {
                 return Err(not_found(&prompt, &names, &|name| backend.policy.allows(name)).into());
             }
         }
         let ranked = match by_strategies {
             None => Vec::new(),
-            Some(false) => rank(&value, fabric.names(catalog.ttl, wait)?.as_ref()),
+            Some(false) => rank(&value, fabric.names(catalog.ttl, observer)?.as_ref()),
             Some(true) => {
-                let snapshot = catalog.snapshot(wait)?;
+                let snapshot = catalog.snapshot(observer)?;
                 let names = snapshot.strategies().iter().map(|s| s.name.as_str());
                 rank(&value, &names.collect())
             }
@@ -77,7 +77,7 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
 
 /// Names that contain `value`, ignoring case and separators: first those that begin with it, then those where it begins
 /// a word, then the rest; each group in the given order.
-fn rank(value: &str, names: &Names) -> Vec<String> {
+fn rank(value: &str, names: &NameList) -> Vec<String> {
     let folded = |name: &str| String::from_iter(letters(name));
     let value = folded(value);
     let group = |name: &str| {

@@ -24,7 +24,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |context, result| {
         let backend = &context.backend;
-        let snapshot = backend.catalog.snapshot(&context.wait())?;
+        let snapshot = backend.catalog.snapshot(&context.observer())?;
         let has_title = result.revision.knows(Feature::Title);
         let is_offered = |entry: &&Entry| {
             let text = entry.text.as_deref().unwrap_or_default();
@@ -87,7 +87,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
     server.backend.policy.check_prompt("name", &pattern)?;
     Ok(request.call(move |context, result| {
         let backend = &context.backend;
-        let snapshot = backend.catalog.snapshot(&context.wait())?;
+        let snapshot = backend.catalog.snapshot(&context.observer())?;
         take_pattern(&mut pattern, context)?;
         let name = pattern.as_str();
         let Some(entry) = snapshot.pattern(name) else {

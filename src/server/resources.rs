@@ -51,7 +51,7 @@ pub(super) fn templates(server: &Server, request: Request<'_>) -> Result<Action,
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |context, result| {
-        let snapshot = context.backend.catalog.snapshot(&context.wait())?;
+        let snapshot = context.backend.catalog.snapshot(&context.observer())?;
         let (patterns, strategies) = (&snapshot.patterns, snapshot.strategies());
         let has_titles = result.revision.knows(Feature::Title);
         let entry = |at: usize| {
@@ -93,12 +93,12 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let why = "Resources are fabric://pattern/{name} and fabric://strategy/{name}.";
     let target = target(&uri, revision).ok_or_else(|| not_found(&uri, revision, why))?;
     Ok(request.call(move |context, result| {
-        let (fabric, wait) = (&context.backend.fabric, &context.wait());
+        let (fabric, observer) = (&context.backend.fabric, &context.observer());
         let missing = |why: &str| not_found(&uri, revision, why);
         let mut ttl = Some(context.backend.catalog.ttl);
         let text = match &target {
             ResourceTarget::Pattern(name) => {
-                let read = fabric.pattern(name, wait);
+                let read = fabric.pattern(name, observer);
                 read.map_err(|error| match error.kind {
                     Kind::PatternNotFound => missing(&error.detail),
                     _ => error.into(),
@@ -106,7 +106,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 .system_prompt
             }
             ResourceTarget::Strategy(name) => {
-                let all = context.backend.catalog.strategies(wait)?;
+                let all = context.backend.catalog.strategies(observer)?;
                 let why = match *all {
                     None => &Cause::NoStrategies.to_string(),
                     Some(_) => "Fabric has no such strategy: resources/list has them all.",
@@ -115,11 +115,11 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
                 found.ok_or_else(|| missing(why))?.prompt.clone()
             }
             ResourceTarget::Skill(name) => {
-                let skills = Skills::read(&context.backend, wait)?;
+                let skills = Skills::read(&context.backend, observer)?;
                 ttl = while_fresh(&skills.snapshot);
                 let text = skills.document(name);
                 let text = text.ok_or_else(|| missing("skills/list has all skills."))?;
-                wait.hold(text.len())?;
+                observer.hold(text.len())?;
                 text
             }
         };

@@ -25,9 +25,9 @@ pub(crate) struct Skills {
 
 impl Skills {
     /// Blocks until they are read.
-    pub(crate) fn read(backend: &Arc<Backend>, wait: &Observer) -> Result<Skills, Error> {
+    pub(crate) fn read(backend: &Arc<Backend>, observer: &Observer) -> Result<Skills, Error> {
         Ok(Skills {
-            snapshot: backend.catalog.snapshot(wait)?,
+            snapshot: backend.catalog.snapshot(observer)?,
             backend: Arc::clone(backend),
         })
     }
@@ -130,7 +130,7 @@ fn quoted(text: &str) -> String {
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {
-        let skills = Skills::read(&context.backend, &context.wait())?;
+        let skills = Skills::read(&context.backend, &context.observer())?;
         let names = skills.patterns().keys();
         let entries = names.filter_map(|name| skills.entry(name));
         let list = &skills.snapshot.lists[4];
@@ -145,7 +145,7 @@ pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "skills/get needs params.uri, a string such as skill://fabric/summarize/SKILL.md.";
     let uri = Params::new(request.params, usage).text("uri")?.to_owned();
     Ok(request.call(move |context, result| {
-        let skills = Skills::read(&context.backend, &context.wait())?;
+        let skills = Skills::read(&context.backend, &context.observer())?;
         let Some(skill) = named(&uri).and_then(|name| skills.entry(name)) else {
             let shown = shown(&uri, 256);
             let detail = format!("There is no skill \"{shown}\". skills/list has them all.");

@@ -230,14 +230,14 @@ impl Subscriptions {
 
     /// Reads the list of patterns while there are subscribers. The catalogue tells of changes.
     fn poll(&self) {
-        let wait: Observer = Arc::new(Poll);
+        let observer: Observer = Arc::new(Poll);
         let (catalog, fabric) = (&self.backend.catalog, &self.backend.fabric);
         loop {
             thread::sleep(catalog.ttl);
             if self.registered().is_empty() {
                 continue;
             }
-            if let Err(error) = fabric.names(Duration::ZERO, &wait) {
+            if let Err(error) = fabric.names(Duration::ZERO, &observer) {
                 let message = format!("the list of patterns could not be read: {error}");
                 logging::debug(module_path!(), message);
             }

@@ -145,16 +145,16 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     let prepared = match tool.prepare(arguments, place, &policy) {
         Ok(prepared) => prepared,
         Err(error) => {
-            head.refused = Some(error.clone());
+            head.fault = Some(error.clone());
             return Ok(Action::Answer(head.fail(error)));
         }
     };
-    head.refused = prepared.refused;
-    if is_task && prepared.needs != Resource::Runs && head.refused.is_none() {
+    head.fault = prepared.fault;
+    if is_task && prepared.needs != Resource::Runs && head.fault.is_none() {
         let why = "A dry run cannot be a task: call it without params.task.";
         return Err(Refusal::params(why));
     }
     (head.fields, head.needs) = (prepared.fields, prepared.needs);
-    head.wait = prepared.wait;
+    head.run_wait = prepared.run_wait;
     Ok(request.call(prepared.work))
 }

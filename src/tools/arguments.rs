@@ -23,7 +23,7 @@ use crate::protocol::Node;
 use crate::search;
 use crate::text::{closest, joined, letters, shown};
 
-use super::refused;
+use super::invalid;
 
 /// What was given in a call, or in an object in it: names and values.
 pub(crate) type Given<'a> = &'a [(Cow<'a, str>, Node<'a>)];
@@ -167,7 +167,7 @@ impl<'a> Arguments<'a> {
         parse: impl FnOnce(&str, &str) -> Result<T, Error>,
     ) -> Option<T> {
         let read = |path: &str, node| match string(path, node, wanted)?.as_ref() {
-            text if text.len() > MAX_STRING => Err(refused(format!(
+            text if text.len() > MAX_STRING => Err(invalid(format!(
                 "`{path}` is {} bytes long: at most {MAX_STRING} are allowed.",
                 text.len()
             ))),
@@ -192,7 +192,7 @@ impl<'a> Arguments<'a> {
     ) -> Option<String> {
         self.worded(line, wanted, |path, text| match is_valid(text) {
             true => Ok(text.to_owned()),
-            false => Err(refused(format!("`{path}` must be {wanted}."))),
+            false => Err(invalid(format!("`{path}` must be {wanted}."))),
         })
     }
 
@@ -242,14 +242,14 @@ impl<'a> Arguments<'a> {
         let tool = self.tool;
         let wanted = format!("the name of one pattern{others}");
         let pattern = self.required(line, &wanted, |path, text| match text {
-            "" => Err(refused(format!(
+            "" => Err(invalid(format!(
                 "`{path}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
             ))),
             text => Name::parse(path, text).map_err(|error| {
                 // "patterns/summarize", or several.
                 let parts = text.split(|c| !names::is_allowed(c)).map(str::trim);
-                let parts = Vec::from_iter(parts.filter(|part| search::known(part).is_some()));
-                refused(error.detail + &match parts.len() {
+                let parts = Vec::from_iter(parts.filter(|part| search::shipped(part).is_some()));
+                invalid(error.detail + &match parts.len() {
                     0 | 1 => suggestion(parts),
                     _ => " Give the first of several as pattern_name, and the others in then.".into(),
                 })
@@ -320,7 +320,7 @@ impl<'a> Arguments<'a> {
             };
             let most = if is_wait { most } else { f64::MAX };
             let found = number.as_f64().map(|number| number.min(most));
-            let refusal = || refused(format!("`{path}` is {number}: it must be {allowed}."));
+            let refusal = || invalid(format!("`{path}` is {number}: it must be {allowed}."));
             found.filter(is_allowed).ok_or_else(refusal)
         };
         let constraints = move || format!(r#""minimum":{least},"maximum":{most},"#);
@@ -393,7 +393,7 @@ impl<'a> Arguments<'a> {
                     let count = items.len();
                     let detail =
                         format!("`{path}` has {count} entries: at most {most} are allowed.");
-                    return Err(refused(detail));
+                    return Err(invalid(detail));
                 }
                 Node::List(items) => items.as_slice(),
                 Node::Text(text) if is_nothing(text) => &[],
@@ -485,7 +485,7 @@ impl<'a> Arguments<'a> {
                 meant => format!("; did you mean {}?", joined(meant, "or")),
             };
             let detail = format!("`{path}` is not an argument of {of}{hint}");
-            faults.push(refused(detail));
+            faults.push(invalid(detail));
         }
         faults.append(&mut self.faults);
         Error::all(faults)
@@ -589,7 +589,7 @@ fn wrong_type(path: &str, wanted: &str, found: &Node<'_>) -> Error {
         Node::List(_) => "a list",
         Node::Object(_) => "an object",
     };
-    refused(format!(
+    invalid(format!(
         "`{}` must be {wanted}, not {found}.",
         shown(path, 128)
     ))

@@ -5,7 +5,7 @@ use crate::fabric::Error;
 
 use super::get_run::find;
 use super::run_result::result;
-use super::{Arguments, Policy, Prepared, Tool, refused};
+use super::{Arguments, Policy, Prepared, Tool, invalid};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
@@ -18,7 +18,7 @@ pub(super) const TOOL: Tool = Tool {
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.required("run_id: The run.", "a string", |_, id| match id {
-        "" => Err(refused(
+        "" => Err(invalid(
             "`run_id` is missing: fabric_run_pattern and fabric_get_run give it.",
         )),
         id => Ok(id.to_owned()),

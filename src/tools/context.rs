@@ -104,11 +104,11 @@ pub(crate) struct CallHead {
     /// Further fields of its log line.
     pub(crate) fields: Vec<(&'static str, String)>,
     /// How long its caller wants to wait for its run.
-    pub(crate) wait: Option<Duration>,
+    pub(crate) run_wait: Option<Duration>,
     /// How long its run is kept at least, if it was asked for as a task (2025-11-25).
     pub(crate) ttl: Option<Duration>,
     /// What is wrong with its arguments. Names in them are then only looked up, to tell what is wrong with those too.
-    pub(crate) refused: Option<Error>,
+    pub(crate) fault: Option<Error>,
 }
 
 impl CallHead {
@@ -221,11 +221,11 @@ impl Context {
     }
 
     /// The context as Fabric's client waits with it.
-    pub(crate) fn wait(self: &Arc<Context>) -> Observer {
-        match &self.head.refused {
+    pub(crate) fn observer(self: &Arc<Context>) -> Observer {
+        match &self.head.fault {
             Some(_) => Arc::new(Until {
                 until: self.looks_up_until,
-                wait: self.clone(),
+                observer: self.clone(),
             }),
             None => self.clone(),
         }
@@ -376,8 +376,8 @@ impl Context {
         let task_after = as_task.then_some(settings.task_after);
         let usual = task_after.into_iter().chain(within).min();
         self.head.tool?;
-        let look_up = self.head.refused.as_ref().map(|_| LOOK_UP);
-        look_up.or(self.head.wait).or(usual)
+        let look_up = self.head.fault.as_ref().map(|_| LOOK_UP);
+        look_up.or(self.head.run_wait).or(usual)
     }
 
     /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
@@ -612,7 +612,7 @@ impl CallObserver for Context {
 
     /// No Fabric is started for a call that is refused in any case.
     fn is_poll(&self) -> bool {
-        self.head.refused.is_some()
+        self.head.fault.is_some()
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Error> {

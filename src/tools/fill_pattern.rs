@@ -4,7 +4,7 @@
 use crate::fabric::{Error, Name, lacks_nothing};
 
 use super::arguments::{INPUT, PATTERN, VARIABLES};
-use super::listed::take_pattern;
+use super::name_lookup::take_pattern;
 use super::run_result::DEFAULT_FORMAT;
 use super::{Arguments, Outcome, Policy, Prepared, Tool, prompt, run_pattern};
 
@@ -40,9 +40,9 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     Ok(Prepared {
         fields: vec![("pattern", step.pattern.as_str().to_owned())],
         ..Prepared::new(move |context| {
-            let (fabric, wait) = (&context.backend.fabric, &context.wait());
+            let (fabric, observer) = (&context.backend.fabric, &context.observer());
             let taken = take_pattern(&mut step.pattern, context)?;
-            let read = fabric.pattern(&step.pattern, wait)?;
+            let read = fabric.pattern(&step.pattern, observer)?;
             let name = step.pattern.as_str();
             let is_raw = fabric.why_raw(name, &read.system_prompt).is_some();
             let (mut needed, not) = (read.variables(), if is_raw { "not " } else { "" });

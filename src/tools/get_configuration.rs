@@ -26,7 +26,7 @@ const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 fn configuration(context: &Arc<Context>) -> ToolResult {
     let catalog = &context.backend.catalog;
-    let configuration = catalog.configuration(redact, &context.wait())?;
+    let configuration = catalog.configuration(redact, &context.observer())?;
     let mut outcome = Outcome::rows(configuration.len()).charged(context.account());
     for (key, value) in configuration.iter() {
         outcome = outcome.member(key, value);

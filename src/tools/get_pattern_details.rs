@@ -6,7 +6,7 @@ use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
 use super::arguments::PATTERN;
-use super::listed::take_pattern;
+use super::name_lookup::take_pattern;
 use super::part::Part;
 use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult};
 
@@ -40,7 +40,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> ToolResult {
     let backend = &context.backend;
     take_pattern(&mut name, context)?;
-    let pattern = backend.fabric.pattern(&name, &context.wait())?;
+    let pattern = backend.fabric.pattern(&name, &context.observer())?;
     let denied = backend.policy.check("pattern_name", &name).err();
     let name = name.as_str();
     let mut variables = pattern.variables();

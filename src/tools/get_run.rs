@@ -15,7 +15,7 @@ use crate::{search, time};
 
 use super::part::Part;
 use super::run_result::{DEFAULT_FORMAT, result};
-use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult, refused};
+use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult, invalid};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
@@ -84,7 +84,7 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
         id => runs.find(id, owner),
     };
     found.ok_or_else(|| {
-        refused(format!(
+        invalid(format!(
             "None of your runs has the id in `{argument}`: the id is mistyped, the run's time \
              (--keep-runs) is over, or the server was restarted without --state-dir. Take the id \
              from the result of fabric_run_pattern.",
@@ -104,13 +104,13 @@ fn since(path: &str, text: &str) -> Result<u64, Error> {
     let mut units = [('h', 1), ('d', 24), ('w', 7 * 24)].into_iter();
     let found = units.find_map(ago).or_else(|| time::parse(text));
     let wanted = "a date in UTC, such as 2026-11-30, or how long ago, such as 12h, 2d or 1w";
-    found.ok_or_else(|| refused(format!("`{path}` must be {wanted}.")))
+    found.ok_or_else(|| invalid(format!("`{path}` must be {wanted}.")))
 }
 
 fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     let all = runs.list(owner).ok_or_else(|| {
-        refused(
+        invalid(
             "`run_id` is missing: without a token there is no list of runs, because anyone who \
              has a run's id may read that run. Take the id from the result of fabric_run_pattern, \
              or use a server with tokens (--tokens-file).",

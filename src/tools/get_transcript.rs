@@ -76,7 +76,7 @@ pub(super) fn fetch(
     video: &VideoId,
     style: &TranscriptStyle,
 ) -> Result<Transcript, Failure> {
-    let (fabric, wait) = (&context.backend.fabric, &context.wait());
+    let (fabric, observer) = (&context.backend.fabric, &context.observer());
     // Held while the call waits for its turn, so that a download that ends in the meantime is for this call, too.
     let download = fabric.download(video);
     let fetch = || {
@@ -90,7 +90,7 @@ pub(super) fn fetch(
         })?;
         context.count()?;
         let language = style.language.as_deref();
-        fabric.transcript((video, &download), language, style.timestamps, wait)
+        fabric.transcript((video, &download), language, style.timestamps, observer)
     };
     let found = fetch();
     drop(download);

@@ -16,10 +16,10 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn contexts(context: &Arc<Context>) -> ToolResult {
-    let (fabric, wait) = (&context.backend.fabric, &context.wait());
+    let (fabric, observer) = (&context.backend.fabric, &context.observer());
     let (mut outcome, mut rows) = (Outcome::default().charged(context.account()), 0);
     for (what, route) in [("contexts", Route::Contexts), ("sessions", Route::Sessions)] {
-        let found = fabric.stored(route, wait)?;
+        let found = fabric.stored(route, observer)?;
         let none = found.is_none().then(|| no_folder(what));
         let names = found.unwrap_or_default();
         rows += names.len();

@@ -22,7 +22,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     let words = Vec::from_iter(words.map(plain).take(16));
     let policy = policy.clone();
     Ok(Prepared::new(move |context| {
-        let found = context.backend.catalog.models(&context.wait())?;
+        let found = context.backend.catalog.models(&context.observer())?;
         let mut vendors = found.vendors.clone();
         if vendors.is_empty() {
             vendors.insert("unknown".to_owned(), found.models.clone());

@@ -42,7 +42,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
 
 fn all(context: &Arc<Context>, limit: usize) -> ToolResult {
     let fabric = &context.backend.fabric;
-    let mut patterns = fabric.names(Duration::ZERO, &context.wait())?;
+    let mut patterns = fabric.names(Duration::ZERO, &context.observer())?;
     if limit < patterns.len() {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }
@@ -64,7 +64,7 @@ struct Match<'a> {
 /// The patterns for a task that may be run here.
 fn search(context: &Arc<Context>, query: &str, limit: usize) -> ToolResult {
     let backend = &context.backend;
-    let snapshot = backend.catalog.snapshot(&context.wait())?;
+    let snapshot = backend.catalog.snapshot(&context.observer())?;
     if snapshot.patterns.is_empty() {
         return all(context, limit);
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::fabric::{Cause, Error};
 
-use super::listed::strategy;
+use super::name_lookup::strategy;
 use super::{Arguments, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
@@ -29,7 +29,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let name = arguments.name("strategy_name: Only one, with its prompt.");
     let is_one = name.is_some();
     Ok(Prepared::new(move |context| {
-        let found = context.backend.catalog.strategies(&context.wait())?;
+        let found = context.backend.catalog.strategies(&context.observer())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
         let all = (*found).as_deref();
         let listed = match name {

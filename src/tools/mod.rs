@@ -15,7 +15,7 @@ mod list_contexts;
 mod list_models;
 mod list_patterns;
 mod list_strategies;
-mod listed;
+mod name_lookup;
 mod outcome;
 mod part;
 mod policy;
@@ -37,7 +37,7 @@ pub(crate) use crate::fabric::Place;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
 use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
-use crate::search::known;
+use crate::search::shipped;
 use crate::text::{closest, wrapped};
 use crate::{logging, metrics};
 
@@ -46,7 +46,7 @@ pub(crate) use context::{
     Backend, CallHead, Context, ContextState, LOOK_UP, MethodWork, Peer, RELATED_TASK,
     reserve_slots,
 };
-pub(crate) use listed::take_pattern;
+pub(crate) use name_lookup::take_pattern;
 pub(crate) use outcome::{Failure, Outcome, ToolResult, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_pattern::file_kind;
@@ -103,9 +103,9 @@ pub(crate) struct Prepared {
     /// The resource of which it takes one while it works.
     pub(crate) needs: Resource,
     /// How long its caller wants to wait for its run.
-    pub(crate) wait: Option<Duration>,
+    pub(crate) run_wait: Option<Duration>,
     /// What is wrong with its arguments, if the work looks for more.
-    pub(crate) refused: Option<Error>,
+    pub(crate) fault: Option<Error>,
 }
 
 impl Prepared {
@@ -121,17 +121,17 @@ impl Prepared {
                 if let Err(Failure { error, .. }) = &mut done {
                     error.detail = context.backend.policy.offered(&error.detail);
                 }
-                let refusal = match (context.head.refused.clone(), &done) {
-                    (Some(refused), Err(more))
-                        if more.is_refusal() && more.error.detail != refused.detail =>
+                let refusal = match (context.head.fault.clone(), &done) {
+                    (Some(fault), Err(more))
+                        if more.is_refusal() && more.error.detail != fault.detail =>
                     {
-                        Some(refused.and(more.error.clone()))
+                        Some(fault.and(more.error.clone()))
                     }
                     // Of a call that asks for a task, a result would have to be one.
                     (None, Err(more)) if context.head.ttl.is_some() && context.run().is_none() => {
                         Some(more.error.clone())
                     }
-                    (refused, _) => refused,
+                    (fault, _) => fault,
                 };
                 if let Some(mut error) = refusal {
                     if context.peer.stopped() {
@@ -144,19 +144,19 @@ impl Prepared {
             }),
             fields: Vec::new(),
             needs: Resource::Calls,
-            wait: None,
-            refused: None,
+            run_wait: None,
+            fault: None,
         }
     }
 
     /// If there are faults in the arguments, the work only looks up the names in them, if there are any.
     fn looked_up(mut self, has_names: bool, arguments: &mut Arguments<'_>) -> Prepared {
-        let is_safe = |(key, value): &(_, String)| *key != "pattern" || known(value).is_some();
+        let is_safe = |(key, value): &(_, String)| *key != "pattern" || shipped(value).is_some();
         if has_names && let Err(error) = arguments.faults() {
             // A name that is no pattern's may be private text in the wrong place.
             self.fields.retain(is_safe);
             self.needs = Resource::Calls;
-            self.refused = Some(error);
+            self.fault = Some(error);
         }
         self
     }
@@ -272,11 +272,11 @@ pub(crate) fn report(
     error.into_iter().for_each(metrics::failure);
     let mut line = Line::default();
     line.field("tool", tool.name);
-    let refused = error.filter(|error| error.refused.is_some());
-    for (key, value) in head.fields.iter().filter(|_| refused.is_none()) {
+    let by_policy = error.filter(|error| error.policy_refusal.is_some());
+    for (key, value) in head.fields.iter().filter(|_| by_policy.is_none()) {
         line.field(key, value.as_str());
     }
-    refused.inspect(|error| line.refused(error));
+    by_policy.inspect(|error| line.policy_refusal(error));
     line.optional("duration_ms", took.map(|took| took.as_millis() as u64))
         .field("ok", result.is_ok());
     match result {
@@ -318,7 +318,7 @@ pub(crate) fn catalogue(policy: &Policy) -> String {
 }
 
 /// A refused argument, pattern or value.
-fn refused(detail: impl Into<String>) -> Error {
+fn invalid(detail: impl Into<String>) -> Error {
     Error::new(Kind::InvalidRequest, detail)
 }
 
@@ -351,7 +351,7 @@ mod tests {
             panic!("{message}")
         };
         let prepared = tool.prepare(arguments, Place::Call, &Policy::default())?;
-        prepared.refused.clone().map_or(Ok(prepared), Err)
+        prepared.fault.clone().map_or(Ok(prepared), Err)
     }
 
     fn parsed(schema: &str) -> Value {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::account::{Account, Reservation};
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, Kind, Names, no_room};
+use crate::fabric::{Error, Kind, NameList, no_room};
 use crate::protocol::{Json, ResultWriter, error_object, jsonrpc};
 use crate::runs::{RunId, RunReport};
 use crate::text::prefix;
@@ -27,7 +27,7 @@ pub(crate) struct Outcome {
     /// The members of the object but for the following three: JSON, each after a comma.
     pub(super) members: Json,
     /// The member `patterns`, which is cached as JSON.
-    pub(crate) patterns: Option<Arc<Names>>,
+    pub(crate) patterns: Option<Arc<NameList>>,
     /// A member that people and models read instead of the JSON: its name, and the text.
     pub(crate) text: Option<(&'static str, String)>,
     /// The member `warnings`, unless there are none. If the text of the result is not JSON, each warning is also a text
@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
     /// What the store keeps of a run. The result of the run is built from this.
     pub(crate) report: RunReport,
     /// The run whose output it is, if that can be read later.
-    pub(super) kept: Option<RunId>,
+    pub(super) run_id: Option<RunId>,
     /// The memory that its text takes.
     pub(super) _memory: Option<Reservation>,
 }
@@ -203,7 +203,7 @@ pub(crate) fn write(
         let (text, error) = match outcome {
             Ok(outcome) => (
                 outcome.text.as_ref().map(|(_, text)| text),
-                too_large(outcome.kept),
+                too_large(outcome.run_id),
             ),
             Err(failure) => (failure.partial.last(), failure.error.clone()),
         };
@@ -218,10 +218,10 @@ pub(crate) fn write(
     }
 }
 
-/// The error for an output without room. That of a run that is `kept` can be read in parts.
-pub(super) fn too_large(kept: Option<RunId>) -> Error {
+/// The error for an output without room. With a `run_id`, it can be read in parts.
+pub(super) fn too_large(run_id: Option<RunId>) -> Error {
     let mut error = no_room();
-    if let Some(id) = kept {
+    if let Some(id) = run_id {
         error.detail = format!(
             "The memory of this server (--max-memory) has no room for the whole output in one answer. \
              Nothing is lost: read it in parts with fabric_get_run, run_id {id} and max_chars. Do not \

@@ -4,7 +4,7 @@ use crate::config::{DEFAULT_MODEL, MODEL_VARIABLE, PatternModel, Policy};
 use crate::fabric::{Chat, Error, Name, names};
 use crate::protocol::{Feature, Revision};
 
-use super::{PATTERNS_ONLY, TOOLS, Tool, refused};
+use super::{PATTERNS_ONLY, TOOLS, Tool, invalid};
 
 /// Writes files in Fabric's current folder when it is run.
 const WRITES_FILES: &str = "create_coding_feature";
@@ -17,7 +17,7 @@ impl Policy {
     /// [`names::is_same`]: Fabric's file system may open the same folder for several.
     pub(crate) fn check(&self, field: &str, pattern: &Name) -> Result<(), Error> {
         self.refusal(pattern.as_str()).map_or(Ok(()), |why| {
-            Err(refused(format!("`{field}`: {why}")).about(field))
+            Err(invalid(format!("`{field}`: {why}")).about(field))
         })
     }
 
@@ -33,7 +33,7 @@ impl Policy {
     pub(crate) fn check_prompt(&self, field: &str, pattern: &Name) -> Result<(), Error> {
         let checked = if self.no_prompts {
             let why = format!("`{field}`: no prompts are offered (--prompt none); use the tools.");
-            Err(refused(why).about(field))
+            Err(invalid(why).about(field))
         } else {
             self.check(field, pattern)
         };
@@ -107,7 +107,7 @@ impl Policy {
             let detail = format!(
                 "`{field}`: the model {model} may not be run on this server; allowed: {allowed} (--allow-model)."
             );
-            return Err(refused(detail).about(field));
+            return Err(invalid(detail).about(field));
         };
         chat.model = allowed.to_owned();
         Ok(())
@@ -170,7 +170,7 @@ pub(crate) fn no_model(chat: &Chat, own: &[String]) -> Error {
     let (field, model) = (chat.place.path("model_name"), chat.model_label());
     let own = own.join(", ");
     let detail = format!("`{field}`: you may not run the model {model}; give one of yours: {own}.");
-    refused(detail).about(field)
+    invalid(detail).about(field)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::fabric::{Chat, Error};
 
 use super::Context;
-use super::listed::strategy;
+use super::name_lookup::strategy;
 
 /// The step's pattern with input and variables filled in by Fabric, after the text of the strategy, if one is named. Runs
 /// the pattern's own plugins on Fabric's host, and no model.
@@ -17,14 +17,14 @@ pub(crate) fn prompt(
     step: &Chat,
     strategy_name: &str,
 ) -> Result<String, Error> {
-    let (fabric, wait) = (&context.backend.fabric, &context.wait());
+    let (fabric, observer) = (&context.backend.fabric, &context.observer());
     let before = match strategy_name {
         "" => String::new(),
-        name => strategy(name, fabric.strategies(wait)?.as_deref())?
+        name => strategy(name, fabric.strategies(observer)?.as_deref())?
             .prompt
             .clone(),
     };
-    let rendered = fabric.apply(step, wait)?.system_prompt;
+    let rendered = fabric.apply(step, observer)?.system_prompt;
     Ok(match before.trim() {
         "" => rendered,
         before => format!("{before}\n{rendered}"),

@@ -119,7 +119,7 @@ pub(crate) fn result(
     if let (Some(error), None) = (&error, part) {
         return Err(failed(error.clone()));
     }
-    let kept = Some(record.id).filter(|_| backend.runs.is_kept(run));
+    let run_id = Some(record.id).filter(|_| backend.runs.is_kept(run));
     let all = run.chars() as usize;
     let (offset, most) = part.unwrap_or((0, report.max_chars.unwrap_or(MAX_RUN_OUTPUT)));
     // More text may arrive in the meantime.
@@ -128,13 +128,13 @@ pub(crate) fn result(
     // The text, and the record, which may just have been read from its file.
     let bytes = most.saturating_mul(4).min(record.bytes as usize) + record.rest();
     let memory = account.take(Resource::Memory, bytes);
-    let memory = memory.map_err(|QuotaExceeded| failed(too_large(kept)))?;
+    let memory = memory.map_err(|QuotaExceeded| failed(too_large(run_id)))?;
     let silence = silence(run.silence(), backend.fabric.settings.idle_timeout)
         .map(|told| told + " fabric_cancel_run stops it.")
         .map(|told| backend.policy.offered(&told));
     let outcome = Outcome {
         is_silent: silence.is_some(),
-        kept,
+        run_id,
         _memory: Some(memory),
         ..Outcome::text("output_text", run.read_chars(offset, most))
     };
@@ -189,7 +189,7 @@ pub(crate) fn result(
         )),
         Some(_) => {
             let rest = format!("Read the rest with fabric_get_run, run_id {id} and offset {end}.");
-            let how = match kept {
+            let how = match run_id {
                 Some(_) => &rest,
                 None => "Do not run the pattern again only to see the rest.",
             };
@@ -201,7 +201,7 @@ pub(crate) fn result(
     Ok(outcome
         .warn(more)
         .optional("omitted_chars", omitted)
-        .optional("run_id", kept))
+        .optional("run_id", run_id))
 }
 
 /// A run as a task of `revision`.

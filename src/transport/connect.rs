@@ -98,7 +98,7 @@ pub(crate) fn check(settings: &Connect) -> Result<String, String> {
     });
     let mut opened = relay.exchange(&request, INITIALIZE);
     if opened.is_ok() && lock(&relay.sessions).is_empty() {
-        opened = Err(relay.refused(200, false, false, ""));
+        opened = Err(relay.reply_error(200, false, false, ""));
     }
     relay.leave();
     let token = settings.token.as_ref();
@@ -313,7 +313,7 @@ impl Relay {
         }
         let said = said["error"]["message"].as_str().unwrap_or_default();
         let over = request.still_waiting().err().map(drop);
-        over.ok_or_else(|| self.refused(status, is_stream, is_lost, said))
+        over.ok_or_else(|| self.reply_error(status, is_stream, is_lost, said))
     }
 
     /// The next message of a reply, without what frames it; `None` at the end. An event without data is empty.
@@ -398,7 +398,7 @@ impl Relay {
     }
 
     /// The error for a reply with this status that leaves something unanswered. `said` are the server's words.
-    fn refused(&self, status: u16, is_stream: bool, is_lost: bool, said: &str) -> Error {
+    fn reply_error(&self, status: u16, is_stream: bool, is_lost: bool, said: &str) -> Error {
         let (kind, words) = match status {
             200 if is_stream => (Kind::StreamInterrupted, CUT),
             401 => (Kind::Forbidden, TOKEN),

@@ -61,7 +61,7 @@ fn each_default_in_the_table_is_the_true_one() {
         let found = format!("{:?} {} {}", config.transport, config.path, config.max_runs);
         assert_eq!(found, format!("{transport} {path} {max_runs}"));
     }
-    let within = |flags: &str| config_with(flags, &[]).kept.answer_within.as_secs();
+    let within = |flags: &str| config_with(flags, &[]).runs.answer_within.as_secs();
     let found = ["run_pattern", "get_run"].map(|tool| within(&format!("--tool fabric_{tool}")));
     assert_eq!(found, [0, 50], "nobody could ask for the run later");
     assert_eq!(flags::get("path").default, "/mcp, on sse /sse");

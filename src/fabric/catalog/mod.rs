@@ -13,7 +13,9 @@ use serde_json::{Map, Value};
 
 use super::cached::Cached;
 use super::observer::SLICE;
-use super::{CallObserver, Client, Error, Kind, Models, Name, Names, Observer, Strategy, no_room};
+use super::{
+    CallObserver, Client, Error, Kind, Models, Name, NameList, Observer, Strategy, no_room,
+};
 use crate::config::MAX_FABRIC_BODY;
 use crate::logging;
 use crate::search::{Index, purpose};
@@ -28,7 +30,7 @@ pub(crate) struct Snapshot {
     /// When it expires.
     pub(crate) until: Instant,
     /// The list of names it was built from.
-    names: Arc<Names>,
+    names: Arc<NameList>,
     /// Sorted by name.
     pub(crate) patterns: Vec<Entry>,
     strategies: Arc<Strategies>,
@@ -124,13 +126,13 @@ impl Catalog {
     }
 
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
-    pub(crate) fn snapshot(&self, wait: &Observer) -> Result<Arc<Snapshot>, Error> {
+    pub(crate) fn snapshot(&self, observer: &Observer) -> Result<Arc<Snapshot>, Error> {
         loop {
-            let read = || self.refresh(wait);
-            let snapshot = self.snapshot.get(self.ttl, wait.as_ref(), read)?;
+            let read = || self.refresh(observer);
+            let snapshot = self.snapshot.get(self.ttl, observer.as_ref(), read)?;
             // The list of names may have changed since, or during the read.
             let is_outdated = |newest| newest != snapshot.names;
-            if !self.fabric.known_names().is_some_and(is_outdated) {
+            if !self.fabric.cached_names().is_some_and(is_outdated) {
                 return Ok(snapshot);
             }
             self.snapshot.invalidate(|old| ptr::eq(old, &*snapshot));
@@ -142,11 +144,11 @@ impl Catalog {
         self.snapshot.latest(None)
     }
 
-    fn refresh(&self, wait: &Observer) -> Result<Arc<Snapshot>, Error> {
+    fn refresh(&self, observer: &Observer) -> Result<Arc<Snapshot>, Error> {
         let until = Instant::now() + self.ttl;
-        let names = self.fabric.names(Duration::ZERO, wait)?;
-        let patterns = self.read_patterns(&names, wait)?;
-        let strategies = match self.strategies(wait) {
+        let names = self.fabric.names(Duration::ZERO, observer)?;
+        let patterns = self.read_patterns(&names, observer)?;
+        let strategies = match self.strategies(observer) {
             // A Fabric without strategies still has patterns.
             Err(error) if !is_general(&error) => {
                 log::warn!("the catalogue has no strategies: {error}");
@@ -166,49 +168,49 @@ impl Catalog {
     }
 
     /// The strategies, from a read that begins after this call; callers that arrive during a read share the next one.
-    pub(crate) fn strategies(&self, wait: &Observer) -> Result<Arc<Strategies>, Error> {
+    pub(crate) fn strategies(&self, observer: &Observer) -> Result<Arc<Strategies>, Error> {
         // Strategies from folders are in memory before their length is known, so room for the most is taken first.
         let most = match self.fabric.has_fabric() {
             true => 0,
             false => MAX_FABRIC_BODY,
         };
         let read = || {
-            wait.hold(most)?;
-            let read = self.fabric.strategies(wait).map(Arc::new);
-            wait.release(most);
+            observer.hold(most)?;
+            let read = self.fabric.strategies(observer).map(Arc::new);
+            observer.release(most);
             read
         };
-        self.strategies.get(Duration::ZERO, wait.as_ref(), read)
+        self.strategies.get(Duration::ZERO, observer.as_ref(), read)
     }
 
     /// Fabric's configuration, with each value changed by `redact` before it is kept. At most [`SHARED`] old.
     pub(crate) fn configuration(
         &self,
         redact: fn(&mut Value),
-        wait: &Observer,
+        observer: &Observer,
     ) -> Result<Arc<Map<String, Value>>, Error> {
         let read = || {
-            let mut read = self.fabric.configuration(wait)?;
+            let mut read = self.fabric.configuration(observer)?;
             read.values_mut().for_each(redact);
             Ok(Arc::new(read))
         };
-        self.configuration.get(SHARED, wait.as_ref(), read)
+        self.configuration.get(SHARED, observer.as_ref(), read)
     }
 
     /// All models, at most [`SHARED`] old.
-    pub(crate) fn models(&self, wait: &Observer) -> Result<Arc<Models>, Error> {
-        let read = || self.fabric.models(wait).map(Arc::new);
-        self.models.get(SHARED, wait.as_ref(), read)
+    pub(crate) fn models(&self, observer: &Observer) -> Result<Arc<Models>, Error> {
+        let read = || self.fabric.models(observer).map(Arc::new);
+        self.models.get(SHARED, observer.as_ref(), read)
     }
 
     /// The models of the last read, if that has not expired. Sends no request.
-    pub(crate) fn known_models(&self) -> Option<Arc<Models>> {
+    pub(crate) fn cached_models(&self) -> Option<Arc<Models>> {
         self.models.latest(Instant::now().checked_sub(self.ttl))
     }
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too
     /// many fail because Fabric is gone, the refresh fails.
-    fn read_patterns(&self, names: &Names, wait: &Observer) -> Result<Vec<Entry>, Error> {
+    fn read_patterns(&self, names: &NameList, observer: &Observer) -> Result<Vec<Entry>, Error> {
         let next = AtomicUsize::new(0);
         // Only this thread asks `wait` whether to go on, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
@@ -222,9 +224,12 @@ impl Catalog {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         let Some(name) = names.get(at) else { return };
                         let held = AtomicUsize::new(0);
-                        let (stop, payer) = (Arc::clone(&stop), Arc::clone(wait));
-                        let wait: Observer = Arc::new(OfOne { stop, payer, held });
-                        if sender.send((at, self.read_pattern(name, &wait))).is_err() {
+                        let (stop, payer) = (Arc::clone(&stop), Arc::clone(observer));
+                        let observer: Observer = Arc::new(OfOne { stop, payer, held });
+                        if sender
+                            .send((at, self.read_pattern(name, &observer)))
+                            .is_err()
+                        {
                             return;
                         }
                     }
@@ -236,7 +241,7 @@ impl Catalog {
                 }
             }
             drop(sender);
-            let entries = collect(names, &receiver, wait.as_ref());
+            let entries = collect(names, &receiver, observer.as_ref());
             stop.store(true, Ordering::Relaxed);
             entries
         })?;
@@ -248,9 +253,9 @@ impl Catalog {
         Ok(entries)
     }
 
-    fn read_pattern(&self, name: &str, wait: &Observer) -> Result<Entry, Error> {
+    fn read_pattern(&self, name: &str, observer: &Observer) -> Result<Entry, Error> {
         let wanted = Name::parse("name", name)?;
-        let pattern = self.fabric.listed_pattern(&wanted, wait)?;
+        let pattern = self.fabric.fetch_pattern(&wanted, observer)?;
         Ok(Entry {
             name: name.to_owned(),
             description: pattern.summary(name),
@@ -262,9 +267,9 @@ impl Catalog {
 
 /// The patterns of these names, as `received` says: the place of each, and its entry.
 fn collect(
-    names: &Names,
+    names: &NameList,
     received: &mpsc::Receiver<(usize, Result<Entry, Error>)>,
-    wait: &dyn CallObserver,
+    observer: &dyn CallObserver,
 ) -> Result<Vec<Entry>, Error> {
     let unread = |name: &str| Entry {
         name: name.to_owned(),
@@ -275,7 +280,7 @@ fn collect(
     let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
     loop {
         let next = received.recv_timeout(SLICE);
-        wait.still_waiting()?;
+        observer.still_waiting()?;
         match next {
             Ok((at, Ok(mut entry))) => {
                 let length = entry.text.as_deref().map_or(0, str::len);

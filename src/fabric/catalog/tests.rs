@@ -104,7 +104,7 @@ fn fresh_lists_are_read_anew_and_others_once() {
     assert_eq!(fabric.count(NAMES), 2);
 }
 
-fn names_as_text(names: &Names) -> String {
+fn names_as_text(names: &NameList) -> String {
     names.iter().collect::<Vec<_>>().join(" ")
 }
 

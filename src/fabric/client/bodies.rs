@@ -56,7 +56,7 @@ impl FabricResponse<'_> {
             let begins_value = |byte: &&u8| matches!(byte, b',' | b'[' | b'{');
             let values = arrived.iter().filter(begins_value);
             let held = 2 * arrived.len() + VALUE * values.count();
-            self.call.wait.hold(held)?;
+            self.call.observer.hold(held)?;
             all += held;
             if (read as u64) < most {
                 return Ok(bytes);
@@ -75,7 +75,7 @@ impl Drop for FabricResponse<'_> {
 pub(super) struct Outgoing {
     pub(super) json: Cursor<Vec<u8>>,
     /// What it is charged to.
-    pub(super) wait: Observer,
+    pub(super) observer: Observer,
 }
 
 impl Read for Outgoing {
@@ -83,7 +83,7 @@ impl Read for Outgoing {
         let read = self.json.read(buffer)?;
         if self.json.position() == self.json.get_ref().len() as u64 {
             let json = std::mem::take(&mut self.json).into_inner();
-            self.wait.release(json.len());
+            self.observer.release(json.len());
         }
         Ok(read)
     }

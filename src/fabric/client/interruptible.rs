@@ -45,13 +45,13 @@ impl Transport for Interruptible<Box<dyn Transport>> {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         let started = Instant::now();
-        let Some((wait, asked)) = WAITING.with_borrow(Clone::clone) else {
+        let Some((observer, asked)) = WAITING.with_borrow(Clone::clone) else {
             return self.0.await_input(timeout);
         };
-        wait.before_blocking();
+        observer.before_blocking();
         // Between reads too: the caller may leave while data trickles in.
         if started.saturating_duration_since(asked) >= SLICE {
-            ask(&wait)?;
+            ask(&observer)?;
         }
         let limit = timeout.for_read();
         loop {
@@ -65,7 +65,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
                 Err(ureq::Error::Timeout(_)) if left.is_zero() => {
                     return Err(ureq::Error::Timeout(limit.reason));
                 }
-                Err(ureq::Error::Timeout(_)) => ask(&wait)?,
+                Err(ureq::Error::Timeout(_)) => ask(&observer)?,
                 other => return other,
             }
         }
@@ -85,9 +85,9 @@ thread_local! {
     static WAITING: RefCell<Option<(Observer, Instant)>> = const { RefCell::new(None) };
 }
 
-fn ask(wait: &Observer) -> Result<(), ureq::Error> {
-    WAITING.set(Some((Arc::clone(wait), Instant::now())));
-    let asked = wait.still_waiting();
+fn ask(observer: &Observer) -> Result<(), ureq::Error> {
+    WAITING.set(Some((Arc::clone(observer), Instant::now())));
+    let asked = observer.still_waiting();
     asked.map_err(|error| ureq::Error::Other(Box::new(error)))
 }
 
@@ -95,8 +95,8 @@ fn ask(wait: &Observer) -> Result<(), ureq::Error> {
 pub(crate) type WaitScope = Finally<fn()>;
 
 /// Sets the observer for the waits of this thread, which has one at a time.
-pub(crate) fn watch(wait: &Observer) -> WaitScope {
-    WAITING.set(Some((Arc::clone(wait), Instant::now())));
+pub(crate) fn watch(observer: &Observer) -> WaitScope {
+    WAITING.set(Some((Arc::clone(observer), Instant::now())));
     Finally(|| WAITING.set(None))
 }
 

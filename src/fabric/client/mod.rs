@@ -29,7 +29,7 @@ use super::observer::SLICE;
 use super::process::{Process, Running};
 use super::routes::FabricRequest;
 use super::youtube::{Downloads, transcript_error};
-use super::{CallObserver, Cause, Error, Kind, Names, Observer, Until};
+use super::{CallObserver, Cause, Error, Kind, NameList, Observer, Until};
 pub(super) use bodies::FabricResponse;
 use bodies::Outgoing;
 pub(crate) use cause::cause_of;
@@ -73,7 +73,7 @@ pub(crate) struct Client {
     /// Starts the Fabric that is asked.
     pub(crate) process: Option<Arc<Process>>,
     /// The list of names, and the hook that is called when it changes.
-    pub(super) listed: Cached<Names>,
+    pub(super) listed: Cached<NameList>,
     pub(super) on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// The transcripts that are being fetched.
     pub(super) downloads: Downloads,
@@ -197,31 +197,35 @@ impl Client {
     }
 
     /// The Fabric of our own, if requests go to one. It is started if need be, but not for a poll.
-    fn own(&self, wait: &Observer) -> Result<Option<Arc<Running>>, Error> {
+    fn own(&self, observer: &Observer) -> Result<Option<Arc<Running>>, Error> {
         match &self.process {
             None => Ok(None),
-            Some(own) if wait.is_poll() => own.running().ok_or_else(Error::cancelled).map(Some),
-            Some(own) => own.ask(wait.as_ref()).map(Some),
+            Some(own) if observer.is_poll() => own.running().ok_or_else(Error::cancelled).map(Some),
+            Some(own) => own.ask(observer.as_ref()).map(Some),
         }
     }
 
     /// The body of the answer to a `GET`. Retried twice within the total limit, on connection errors and the statuses of
     /// [`Cause::BadGateway`] only.
-    pub(super) fn get(&self, request: &FabricRequest, wait: &Observer) -> Result<Vec<u8>, Error> {
+    pub(super) fn get(
+        &self,
+        request: &FabricRequest,
+        observer: &Observer,
+    ) -> Result<Vec<u8>, Error> {
         let mut deadline = None;
         let mut delays = RETRY_DELAYS.iter();
         loop {
-            let own = self.own(wait)?;
+            let own = self.own(observer)?;
             // Starting Fabric has a limit of its own, so the time begins here.
             let deadline =
                 *deadline.get_or_insert_with(|| Instant::now() + self.time(request.limit).0);
             let left = deadline.saturating_duration_since(Instant::now());
-            let sent = self.send(request, own, None, left, wait);
+            let sent = self.send(request, own, None, left, observer);
             let read = sent.and_then(FabricResponse::into_bytes);
             let may_pass = |error: &Error| error.cause.is_some_and(Cause::is_passing);
             let in_time = |delay: &&Duration| Instant::now() + **delay < deadline;
             match (read, delays.next().filter(in_time)) {
-                (Err(error), Some(delay)) if may_pass(&error) => pause(*delay, wait.as_ref())?,
+                (Err(error), Some(delay)) if may_pass(&error) => pause(*delay, observer.as_ref())?,
                 (read, _) => return read,
             }
         }
@@ -233,12 +237,12 @@ impl Client {
         &'c self,
         request: &'c FabricRequest,
         json: Vec<u8>,
-        wait: &'c Observer,
+        observer: &'c Observer,
     ) -> Result<FabricResponse<'c>, Error> {
-        wait.still_waiting()?;
-        let own = self.own(wait)?;
+        observer.still_waiting()?;
+        let own = self.own(observer)?;
         let time = self.time(request.limit).0;
-        self.send(request, own, Some(json), time, wait)
+        self.send(request, own, Some(json), time, observer)
     }
 
     /// Sends the request, to our `own` Fabric if there is one, with `json` as the body of a POST. The response if it is a
@@ -249,13 +253,13 @@ impl Client {
         own: Option<Arc<Running>>,
         json: Option<Vec<u8>>,
         time: Duration,
-        wait: &'c Observer,
+        observer: &'c Observer,
     ) -> Result<FabricResponse<'c>, Error> {
         let call = Attempt {
             client: self,
             request,
             begun: Instant::now(),
-            wait,
+            observer,
         };
         let settings = &self.settings;
         let key = settings.api_key.as_ref().map(Secret::expose);
@@ -269,7 +273,7 @@ impl Client {
             head = head.header(KEY_HEADER, key);
         }
         // A poll does not keep our own running.
-        let waiting = (watch(wait), own.filter(|_| !wait.is_poll()));
+        let waiting = (watch(observer), own.filter(|_| !observer.is_poll()));
         let sent = || {
             if let Some(fabric) = &self.built_in {
                 let json = json.unwrap_or_default();
@@ -283,9 +287,9 @@ impl Client {
                 head = head
                     .header(header::CONTENT_TYPE, "application/json")
                     .header(header::CONTENT_LENGTH, json.len());
-                let (json, wait) = (Cursor::new(json), Arc::clone(wait));
+                let (json, observer) = (Cursor::new(json), Arc::clone(observer));
                 agent = &self.single_use;
-                body = SendBody::from_owned_reader(Outgoing { json, wait });
+                body = SendBody::from_owned_reader(Outgoing { json, observer });
             }
             let sent = agent
                 .configure_request(head.body(body)?)
@@ -308,7 +312,7 @@ struct Attempt<'c> {
     client: &'c Client,
     request: &'c FabricRequest,
     begun: Instant,
-    wait: &'c Observer,
+    observer: &'c Observer,
 }
 
 impl<'c> Attempt<'c> {
@@ -328,7 +332,7 @@ impl<'c> Attempt<'c> {
             // operator.
             let is_transcript = self.request.limit == Limit::Transcript;
             if status == 400 || is_transcript {
-                let hurry = Until::after(AFTER_ERROR, self.wait.clone());
+                let hurry = Until::after(AFTER_ERROR, self.observer.clone());
                 let hurry: Observer = Arc::new(hurry);
                 let _waiting = watch(&hurry);
                 let mut said = Vec::new();
@@ -453,10 +457,10 @@ fn wants_tls(said: &[u8]) -> bool {
 }
 
 /// Sleeps, unless the caller stops waiting.
-pub(super) fn pause(time: Duration, wait: &dyn CallObserver) -> Result<(), Error> {
+pub(super) fn pause(time: Duration, observer: &dyn CallObserver) -> Result<(), Error> {
     let end = Instant::now() + time;
     loop {
-        wait.still_waiting()?;
+        observer.still_waiting()?;
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Ok(());

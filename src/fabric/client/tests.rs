@@ -27,7 +27,7 @@ fn https_needs_a_build_with_tls() {
 /// What becomes of a failed run.
 fn failed(as_error: impl FnOnce(Attempt<'_>) -> Error) -> Error {
     let client = Client::new(&settings("http://h:1")).unwrap();
-    let wait: Observer = Arc::new(crate::fabric::Unobserved);
+    let observer: Observer = Arc::new(crate::fabric::Unobserved);
     as_error(Attempt {
         client: &client,
         request: &FabricRequest {
@@ -36,7 +36,7 @@ fn failed(as_error: impl FnOnce(Attempt<'_>) -> Error) -> Error {
             limit: Limit::Run,
         },
         begun: Instant::now(),
-        wait: &wait,
+        observer: &observer,
     })
 }
 

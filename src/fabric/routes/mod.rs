@@ -21,7 +21,7 @@ use super::events::{self, Decoder, Each};
 use super::types::can_be_given;
 use super::youtube::{Download, Fetched};
 use super::{
-    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Observer, Pattern, Place,
+    Cause, Chat, Client, Error, Event, Kind, Models, Name, NameList, Observer, Pattern, Place,
     Strategy, Transcript, VideoId, names, sanitize, template, youtube,
 };
 
@@ -115,13 +115,17 @@ impl fmt::Display for FabricRequest {
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns, from a read that began at most `max_age` ago, one for all callers.
-    pub(crate) fn names(&self, max_age: Duration, wait: &Observer) -> Result<Arc<Names>, Error> {
+    pub(crate) fn names(
+        &self,
+        max_age: Duration,
+        observer: &Observer,
+    ) -> Result<Arc<NameList>, Error> {
         let mut changed = false;
-        let read = self.listed.get(max_age, wait.as_ref(), || {
-            let before = self.known_names();
+        let read = self.listed.get(max_age, observer.as_ref(), || {
+            let before = self.cached_names();
             let same = |body: &[u8]| before.clone().filter(|same| same.body == body);
-            let names = self.read(Route::PatternNames.request(), wait, |body| {
-                same(&body).or_else(|| Names::read(body).map(Arc::new))
+            let names = self.read(Route::PatternNames.request(), observer, |body| {
+                same(&body).or_else(|| NameList::read(body).map(Arc::new))
             })?;
             changed = before.is_some_and(|before| before != names);
             Ok(names)
@@ -134,7 +138,7 @@ impl Client {
     }
 
     /// The names of the last read, of any age. Sends no request.
-    pub(crate) fn known_names(&self) -> Option<Arc<Names>> {
+    pub(crate) fn cached_names(&self) -> Option<Arc<NameList>> {
         self.listed.latest(None)
     }
 
@@ -145,14 +149,14 @@ impl Client {
     }
 
     /// `GET /patterns/:name`.
-    pub(crate) fn listed_pattern(&self, name: &Name, wait: &Observer) -> Result<Pattern, Error> {
+    pub(crate) fn fetch_pattern(&self, name: &Name, observer: &Observer) -> Result<Pattern, Error> {
         let read = |body: Vec<u8>| Pattern::from_body(&body, name);
-        self.read(Route::Pattern.of(name), wait, read)
+        self.read(Route::Pattern.of(name), observer, read)
     }
 
     /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`Cause::NoStrategies`].
-    pub(crate) fn strategies(&self, wait: &Observer) -> Result<Option<Vec<Strategy>>, Error> {
-        unless_500(self.read(Route::Strategies.request(), wait, |body| {
+    pub(crate) fn strategies(&self, observer: &Observer) -> Result<Option<Vec<Strategy>>, Error> {
+        unless_500(self.read(Route::Strategies.request(), observer, |body| {
             // Go writes an empty list as `null`.
             let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
             strategies.retain(|one| Name::parse("", &one.name).is_ok());
@@ -165,17 +169,17 @@ impl Client {
     ///
     /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
     /// again after each of [`EMPTY_MODELS_DELAYS`].
-    pub(crate) fn models(&self, wait: &Observer) -> Result<Models, Error> {
+    pub(crate) fn models(&self, observer: &Observer) -> Result<Models, Error> {
         let mut delays = EMPTY_MODELS_DELAYS.map(Duration::from_millis).into_iter();
         loop {
-            let read = unless_500(self.read(Route::Models.request(), wait, |body| {
+            let read = unless_500(self.read(Route::Models.request(), observer, |body| {
                 serde_json::from_value(members(&body)?.into()).ok()
             }))?;
             // Every version answers so without a vendor.
             let models: Models =
                 read.ok_or_else(|| Error::of(Cause::NoVendor, &[]).after_status(500))?;
             match delays.next() {
-                Some(delay) if models == Models::default() => pause(delay, wait.as_ref())?,
+                Some(delay) if models == Models::default() => pause(delay, observer.as_ref())?,
                 _ => {
                     // Fabric keeps the list that it made first, even if a vendor begins to answer later.
                     let own = self.process.as_ref().filter(|_| models.models.is_empty());
@@ -187,34 +191,43 @@ impl Client {
     }
 
     /// The names of what is stored, contexts or sessions. `None` on a 500, which means that there is no such folder.
-    pub(crate) fn stored(&self, route: Route, wait: &Observer) -> Result<Option<Names>, Error> {
-        unless_500(self.read(route.request(), wait, Names::read))
+    pub(crate) fn stored(
+        &self,
+        route: Route,
+        observer: &Observer,
+    ) -> Result<Option<NameList>, Error> {
+        unless_500(self.read(route.request(), observer, NameList::read))
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
-    pub(crate) fn pattern(&self, name: &Name, wait: &Observer) -> Result<Pattern, Error> {
-        self.listed_pattern(name, wait)
-            .map_err(|error| self.or_not_found(name, error, wait))
+    pub(crate) fn pattern(&self, name: &Name, observer: &Observer) -> Result<Pattern, Error> {
+        self.fetch_pattern(name, observer)
+            .map_err(|error| self.or_not_found(name, error, observer))
     }
 
     /// `POST /patterns/:name/apply`: the pattern as a run sends it, with the step's input and variables filled in. Not
     /// retried: rendering may run plugins. Validated like a run.
-    pub(crate) fn apply(&self, step: &Chat, wait: &Observer) -> Result<Pattern, Error> {
-        self.guard(step, wait)?;
+    pub(crate) fn apply(&self, step: &Chat, observer: &Observer) -> Result<Pattern, Error> {
+        self.guard(step, observer)?;
         let (name, variables) = (&step.pattern, &step.variables);
         let request = Route::Apply.of(name);
-        let body = encode(&json!({"input": step.input, "variables": variables}), wait)?;
-        self.post(&request, body, wait)
+        let body = encode(
+            &json!({"input": step.input, "variables": variables}),
+            observer,
+        )?;
+        self.post(&request, body, observer)
             .and_then(FabricResponse::into_bytes)
             .and_then(|body| {
                 Pattern::from_body(&body, name).ok_or_else(|| self.unexpected(&request))
             })
-            .map_err(|error| self.or_not_found(name, error, wait))
+            .map_err(|error| self.or_not_found(name, error, observer))
     }
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
-    pub(crate) fn configuration(&self, wait: &Observer) -> Result<Map<String, Value>, Error> {
-        self.read(Route::Configuration.request(), wait, |body| members(&body))
+    pub(crate) fn configuration(&self, observer: &Observer) -> Result<Map<String, Value>, Error> {
+        self.read(Route::Configuration.request(), observer, |body| {
+            members(&body)
+        })
     }
 
     /// `POST /youtube/transcript`, sent once for all callers that want the same transcript at the same time, because it
@@ -224,14 +237,14 @@ impl Client {
         (video, download): (&VideoId, &Download),
         language: Option<&str>,
         timestamps: bool,
-        wait: &Observer,
+        observer: &Observer,
     ) -> Result<Arc<Fetched>, Error> {
         let mut body = json!({"url": video.url(), "timestamps": timestamps});
         // Fabric takes English if none is given.
         if let Some(language) = language.filter(|code| *code != "en") {
             body["language"] = language.into();
         }
-        let body = encode(&body, wait)?;
+        let body = encode(&body, observer)?;
         let of = |all: &[Arc<Fetched>]| all.iter().find(|found| found.0 == body).cloned();
         let mut max_age = Duration::MAX;
         loop {
@@ -240,7 +253,7 @@ impl Client {
                 let mut all = all.map_or(Vec::new(), Arc::unwrap_or_clone);
                 if of(&all).is_none() {
                     // A failure is shared as well.
-                    let found = match self.fetch_transcript(body.clone(), wait) {
+                    let found = match self.fetch_transcript(body.clone(), observer) {
                         Err(error) if error.kind == Kind::Cancelled || error == no_room() => {
                             return Err(error);
                         }
@@ -251,19 +264,19 @@ impl Client {
                 }
                 Ok(Arc::new(all))
             };
-            let all = download.get(max_age, wait.as_ref(), fetch)?;
+            let all = download.get(max_age, observer.as_ref(), fetch)?;
             if let Some(found) = of(&all) {
                 let length = found.1.as_ref().map_or(0, |found| found.transcript.len());
-                return wait.hold(length).map(|()| found);
+                return observer.hold(length).map(|()| found);
             }
             // Those are in other languages, or with times.
             max_age = Duration::ZERO;
         }
     }
 
-    fn fetch_transcript(&self, body: Vec<u8>, wait: &Observer) -> Result<Transcript, Error> {
+    fn fetch_transcript(&self, body: Vec<u8>, observer: &Observer) -> Result<Transcript, Error> {
         let request = Route::Transcript.request();
-        let response = self.post(&request, body, wait);
+        let response = self.post(&request, body, observer);
         let response = response.map_err(|error| Error {
             detail: self.without_key(&error.detail),
             ..error
@@ -278,8 +291,8 @@ impl Client {
 
     /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
     /// and nothing otherwise.
-    pub(crate) fn check(&self, request: Box<Chat>, wait: &Observer) -> Result<Checked, Error> {
-        let unused = self.guard(&request, wait)?;
+    pub(crate) fn check(&self, request: Box<Chat>, observer: &Observer) -> Result<Checked, Error> {
+        let unused = self.guard(&request, observer)?;
         Ok(Checked { request, unused })
     }
 
@@ -292,20 +305,20 @@ impl Client {
     pub(crate) fn run(
         &self,
         Checked { mut request, .. }: Checked,
-        wait: &Observer,
+        observer: &Observer,
         each: Each<'_>,
     ) -> Result<(), Error> {
         let input = request.input.len();
-        let json = encode(&request.take_body(), wait)?;
+        let json = encode(&request.take_body(), observer)?;
         // From here on, only the encoded request is needed.
         drop(request);
-        wait.release(input);
+        observer.release(input);
         let chat = Route::Chat.request();
-        let response = self.post(&chat, json, wait)?;
+        let response = self.post(&chat, json, observer)?;
         let mut run = EventRelay {
             client: self,
             each,
-            wait,
+            observer,
             received: 0,
             is_complete: false,
         };
@@ -325,7 +338,7 @@ impl Client {
 
     /// Refuses input and variables that Fabric's template engine could execute, and missing variables. Returns the
     /// given ones that the pattern does not use. It is read each time, because its text may have changed.
-    fn guard(&self, step: &Chat, wait: &Observer) -> Result<Vec<String>, Error> {
+    fn guard(&self, step: &Chat, observer: &Observer) -> Result<Vec<String>, Error> {
         let (field, variables) = (&step.place.path("variables"), &step.variables);
         names::variables(field, variables)?;
         if variables.is_empty() && !template::is_suspicious(&step.input) {
@@ -334,7 +347,7 @@ impl Client {
         // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input, but
         // nothing that could be a template.
         let is_harmless = variables.is_empty() && !template::is_template(&step.input);
-        let pattern = match self.pattern(&step.pattern, wait) {
+        let pattern = match self.pattern(&step.pattern, observer) {
             Err(error) if is_harmless && is_unreadable(&error) => return Ok(Vec::new()),
             pattern => pattern?,
         };
@@ -358,7 +371,7 @@ impl Client {
 
     /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
     /// another cause stay unchanged.
-    pub(crate) fn or_not_found(&self, name: &Name, error: Error, wait: &Observer) -> Error {
+    pub(crate) fn or_not_found(&self, name: &Name, error: Error, observer: &Observer) -> Error {
         // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
         let may_be_missing = matches!(
             error.kind,
@@ -367,13 +380,13 @@ impl Client {
         if !may_be_missing || error.retry_after.is_some() {
             return error;
         }
-        let known = self.known_names();
+        let known = self.cached_names();
         // The pattern may have been removed since then.
         let age = match known.is_some_and(|names| names.contains(name.as_str())) {
             true => Duration::ZERO,
             false => self.missing(),
         };
-        match self.names(age, wait) {
+        match self.names(age, observer) {
             Err(why) if why.kind == Kind::Cancelled || !self.has_fabric() => why,
             Ok(names) if !names.contains(name.as_str()) => not_found(name, &names, &|_| true),
             _ => error,
@@ -384,10 +397,10 @@ impl Client {
     fn read<T>(
         &self,
         request: FabricRequest,
-        wait: &Observer,
+        observer: &Observer,
         decode: impl FnOnce(Vec<u8>) -> Option<T>,
     ) -> Result<T, Error> {
-        decode(self.get(&request, wait)?).ok_or_else(|| self.unexpected(&request))
+        decode(self.get(&request, observer)?).ok_or_else(|| self.unexpected(&request))
     }
 
     /// The error for a 200 that is not the answer to a run.
@@ -472,7 +485,7 @@ fn is_unreadable(error: &Error) -> bool {
 
 /// The error for an unknown pattern, with similar names, or else with the results of a search for it, as far as it
 /// `allows` them.
-pub(crate) fn not_found(name: &Name, names: &Names, allows: &dyn Fn(&str) -> bool) -> Error {
+pub(crate) fn not_found(name: &Name, names: &NameList, allows: &dyn Fn(&str) -> bool) -> Error {
     if names.is_empty() {
         return Error::of(Cause::NoPatterns, &[]);
     }
@@ -501,10 +514,10 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
 }
 
 /// Encodes a request, charged to `wait` until it is sent.
-fn encode(body: &impl Serialize, wait: &Observer) -> Result<Vec<u8>, Error> {
+fn encode(body: &impl Serialize, observer: &Observer) -> Result<Vec<u8>, Error> {
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
     let json = serde_json::to_vec(body).unwrap_or_default();
-    wait.hold(json.len()).map_err(|_no_room| too_many())?;
+    observer.hold(json.len()).map_err(|_no_room| too_many())?;
     Ok(json)
 }
 
@@ -525,7 +538,7 @@ pub(crate) fn no_room() -> Error {
 struct EventRelay<'a> {
     client: &'a Client,
     each: Each<'a>,
-    wait: &'a Observer,
+    observer: &'a Observer,
     /// Bytes of content.
     received: usize,
     is_complete: bool,
@@ -565,8 +578,8 @@ impl EventRelay<'_> {
                 }
                 // Doubled: the incomplete event and its decoded text.
                 let now = 2 * decoder.held();
-                self.wait.release(held.saturating_sub(now));
-                let more = self.wait.hold(now.saturating_sub(held));
+                self.observer.release(held.saturating_sub(now));
+                let more = self.observer.hold(now.saturating_sub(held));
                 held = now;
                 more
             });

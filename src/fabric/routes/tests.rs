@@ -20,10 +20,10 @@ impl Client {
     fn chat(
         &self,
         request: Chat,
-        wait: &Observer,
+        observer: &Observer,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.run(self.check(Box::new(request), wait)?, wait, each)
+        self.run(self.check(Box::new(request), observer)?, observer, each)
     }
 }
 
@@ -76,7 +76,7 @@ fn failed_run(fixture: &Fixture) -> Error {
 }
 
 /// The list of names, as Fabric has it now.
-fn listed(client: &Client) -> Result<Arc<Names>, Error> {
+fn listed(client: &Client) -> Result<Arc<NameList>, Error> {
     client.names(Duration::ZERO, &unobserved())
 }
 
@@ -223,10 +223,10 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
     assert_eq!(error.kind, Kind::StreamInterrupted);
     assert!(error.detail.contains("--run-timeout"), "{error}");
     // A caller can also leave during silence.
-    let wait = Leaves::after(1);
+    let observer = Leaves::after(1);
     let started = Instant::now();
     let end = fixture.client();
-    let end = end.chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
+    let end = end.chat(Chat::new(name("p"), ""), &observer, &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
     assert!(started.elapsed() < Duration::from_secs(5));
 }
@@ -285,7 +285,7 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     assert_eq!(error.kind, Kind::PatternNotFound);
     let expected = "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? fabric_list_patterns has them all.";
     assert_eq!(error.detail, expected);
-    let none = not_found(&name("qqq"), &Names::default(), &|_| true);
+    let none = not_found(&name("qqq"), &NameList::default(), &|_| true);
     let part = "`fabric --updatepatterns`";
     assert!(none.parts().1.contains(part), "{none}");
     // No typing error: what a search for it finds.
@@ -433,8 +433,11 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
 fn a_caller_may_leave_between_two_tries() {
     let fixture = Fixture::always(status("503 X", ""));
     let client = fixture.client();
-    let wait = Leaves::after(0);
-    assert_eq!(client.names(Duration::ZERO, &wait), Err(Error::cancelled()));
+    let observer = Leaves::after(0);
+    assert_eq!(
+        client.names(Duration::ZERO, &observer),
+        Err(Error::cancelled())
+    );
     assert_eq!(fixture.requests().len(), 1);
 }
 
@@ -527,9 +530,9 @@ fn a_failure_of_another_language_is_not_ones_own() {
     let fabric = Arc::new(NoTranscript(entered, Mutex::new(told)));
     let client = Client::within(fabric).unwrap();
     let video = VideoId::parse("url", "https://youtu.be/abc-DEF_123").unwrap();
-    let ask = |language, wait: &Observer| {
+    let ask = |language, observer: &Observer| {
         let download = client.download(&video);
-        let found = client.transcript((&video, &download), Some(language), false, wait);
+        let found = client.transcript((&video, &download), Some(language), false, observer);
         let (_, found) = &*found?;
         found.clone().map(|found| found.transcript)
     };

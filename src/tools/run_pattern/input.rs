@@ -11,7 +11,7 @@ use crate::runs::{RunId, RunState};
 use crate::tools::arguments::is_meant;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
-use crate::tools::{Arguments, Context, Failure, refused};
+use crate::tools::{Arguments, Context, Failure, invalid};
 
 use super::missing_text::{SHORT, Thing, is_none, is_stand_in, only_thing};
 
@@ -29,7 +29,7 @@ impl InputSource {
         let video = "youtube: Address at youtube.com or youtu.be.";
         let video = arguments.parsed(video, |path, url| {
             let other = " Give a text as input_text, and the id of a run as run_id.";
-            VideoId::parse(path, url).map_err(|error| refused(error.detail + other))
+            VideoId::parse(path, url).map_err(|error| invalid(error.detail + other))
         });
         let style = TranscriptStyle::read(arguments);
         let run_id = arguments.string("run_id: A completed run.");
@@ -38,7 +38,7 @@ impl InputSource {
             (None, run_id) if style == TranscriptStyle::default() => {
                 Ok(run_id.map(InputSource::Run))
             }
-            _ => Err(refused(
+            _ => Err(invalid(
                 "`input_from` takes either run_id or youtube, and with youtube also language and \
                  timestamps. Give a text as input_text.",
             )),
@@ -77,7 +77,7 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
             "`{argument}` names a run with the status {status}: only the output of a completed \
              run can be an input. Nothing was run."
         );
-        return Err(refused(detail).about(argument));
+        return Err(invalid(detail).about(argument));
     }
     context.hold(record.bytes as usize)?;
     Ok(run.read_chars(0, MAX_RUN_OUTPUT))
@@ -127,7 +127,7 @@ pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
     let detail = format!(
         "`input_text` {what}. {as_it_is} would run the pattern on it as it is. Nothing was run."
     );
-    Err(refused(detail).about("input_text"))
+    Err(invalid(detail).about("input_text"))
 }
 
 /// What arguments in JSON give as the input, if it is all that they have, {"url": "https://…"}, or nothing,

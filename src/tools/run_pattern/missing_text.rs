@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::search::{LANGUAGE, is_unspaced, known, plain_letters};
+use crate::search::{LANGUAGE, is_unspaced, plain_letters, shipped};
 use crate::text::{is_invisible, is_misspelled, is_placeholder};
 
 /// How links begin.
@@ -218,16 +218,17 @@ pub(super) fn is_stand_in(text: &str) -> bool {
 fn is_argument(text: &str) -> bool {
     let is_between = |c: char| c.is_whitespace() || "=:,\"'(".contains(c);
     let words = Vec::from_iter(text.split(is_between).filter(|word| !word.is_empty()));
-    let is_name = |word: &str| word == "input_text" || word.contains('_') && known(word).is_some();
+    let is_name =
+        |word: &str| word == "input_text" || word.contains('_') && shipped(word).is_some();
     let is_set = ["pattern:", "pattern=", "pattern_name:", "pattern_name="]
         .iter()
         .any(|start| text.starts_with(start));
     let is_flag = |word: &str| ["-p", "--pattern"].contains(&word);
     words.len() == 1 && is_name(words[0])
-        || is_set && known(words[1..].first().unwrap_or(&"")).is_some()
+        || is_set && shipped(words[1..].first().unwrap_or(&"")).is_some()
         || words
             .windows(2)
-            .any(|pair| is_flag(pair[0]) && known(pair[1]).is_some())
+            .any(|pair| is_flag(pair[0]) && shipped(pair[1]).is_some())
 }
 
 /// Whether a text is marked as the place of another.
@@ -335,7 +336,7 @@ impl InputWord<'_> {
         };
         let found = PARTIAL.iter().filter(is_in).map(|(list, _)| *list);
         // "Run extract_wisdom on …"
-        let verb = (text.contains('_') && known(text).is_some()).then_some("verbs");
+        let verb = (text.contains('_') && shipped(text).is_some()).then_some("verbs");
         let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         let number = parts.iter().any(is_number).then_some("joins");
         let meanings = LANGUAGE.meanings(text).iter();

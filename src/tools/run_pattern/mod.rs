@@ -14,12 +14,12 @@ mod thinking;
 use crate::account::Resource;
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind};
-use crate::search::known;
+use crate::search::shipped;
 use crate::text::is_language;
 
 use super::arguments::{INPUT, PATTERN, VARIABLES};
-use super::listed::instead;
-use super::{Arguments, Policy, Prepared, Tool, refused};
+use super::name_lookup::instead;
+use super::{Arguments, Policy, Prepared, Tool, invalid};
 use input::InputSource;
 pub(crate) use input::file_kind;
 use run::RunPattern;
@@ -140,13 +140,13 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     if has_attachments && as_is {
         warnings.push(NOT_READ.to_owned());
     } else if has_attachments {
-        let why = refused(format!("{NOT_READ} Nothing was run."));
+        let why = invalid(format!("{NOT_READ} Nothing was run."));
         arguments.check([why.about("attachments")]);
     }
     if !input.is_empty() && (from.is_some() || arguments.refuses("input_from")) {
         let why = "`input_from` replaces `input_text`: give one of them, not both.";
-        arguments.check([refused(why).about("input_from")]);
-    } else if !as_is && known(steps[0].pattern.as_str()).is_none_or(|row| !row.takes_requests) {
+        arguments.check([invalid(why).about("input_from")]);
+    } else if !as_is && shipped(steps[0].pattern.as_str()).is_none_or(|row| !row.takes_requests) {
         arguments.check(input::check(&steps[0], &input).err());
     }
     let as_is = as_is || arguments.refuses("input");
@@ -170,7 +170,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
             true => Resource::Calls,
             false => Resource::Runs,
         },
-        wait,
+        run_wait: wait,
         ..Prepared::new(move |context| run.run(input, from, warnings, context))
     }
     .looked_up(true, arguments))

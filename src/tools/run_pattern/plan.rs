@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Cause, Chat, Error, Kind, Models, Name, Names, Observer, Place, Route, Until, lacks_nothing,
+    Cause, Chat, Error, Kind, Models, Name, NameList, Observer, Place, Route, Until, lacks_nothing,
     not_found, template,
 };
 use crate::search;
 use crate::text::closest;
 use crate::tools::arguments::is_meant;
 use crate::tools::list_contexts::no_folder;
-use crate::tools::listed::{alike, no_strategy, not_listed, take};
-use crate::tools::{Context, refused};
+use crate::tools::name_lookup::{alike, no_strategy, not_listed, take};
+use crate::tools::{Context, invalid};
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -37,11 +37,11 @@ pub(super) fn check(
     lacks_input: bool,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
-    let (fabric, wait) = (&context.backend.fabric, &context.wait());
-    let (mut found, refused) = (Vec::new(), context.head.refused.as_ref());
+    let (fabric, observer) = (&context.backend.fabric, &context.observer());
+    let (mut found, fault) = (Vec::new(), context.head.fault.as_ref());
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
-        && let Some(all) = context.unless_cancelled(context.backend.catalog.strategies(wait))?
+        && let Some(all) = context.unless_cancelled(context.backend.catalog.strategies(observer))?
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
         for step in &mut *steps {
@@ -52,19 +52,20 @@ pub(super) fn check(
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
     if let Some(name) = &mut steps[0].context
-        && let Some(all) = context.unless_cancelled(fabric.stored(Route::Contexts, wait))?
+        && let Some(all) = context.unless_cancelled(fabric.stored(Route::Contexts, observer))?
     {
         let why = |name: &str| match &all {
             Some(known) => not_listed("context", name, "", known, ""),
             None => no_folder("contexts"),
         };
-        let none = Names::default();
+        let none = NameList::default();
         let known = all.as_ref().unwrap_or(&none);
         found.push(is_known(&Place::Call, "context", name, known, why));
     }
     // Fabric starts a new session silently, but it may be a typing error.
     if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
-        && let Some(Some(known)) = context.unless_cancelled(fabric.stored(Route::Sessions, wait))?
+        && let Some(Some(known)) =
+            context.unless_cancelled(fabric.stored(Route::Sessions, observer))?
         && !known.contains(name)
     {
         let hint = did_you_mean(name, &known);
@@ -78,23 +79,23 @@ pub(super) fn check(
         .iter()
         .find_map(|latest| latest.pattern(first.pattern.as_str()));
     let is_whole = steps.len() > 1
-        || refused.is_some()
+        || fault.is_some()
         || found.iter().any(Result::is_err)
         || lacks_input
         || read.is_some_and(|read| lacks_nothing(first, &read.variables).is_err());
     if is_whole {
-        let names = fabric.names(Duration::ZERO, wait);
+        let names = fabric.names(Duration::ZERO, observer);
         let read = names
             .and_then(|names| patterns(&names, steps, (input, lacks_input), context, &mut found));
         // What is refused anyway needs no list.
-        if refused.is_none() && found.iter().all(Result::is_ok) {
+        if fault.is_none() && found.iter().all(Result::is_ok) {
             read?;
         }
     }
     models(steps, is_whole, context, &mut found)?;
     let faults = found.iter().filter_map(|checked| checked.clone().err());
     Error::all(faults)?;
-    refused.cloned().map_or(Ok(()), Err)?;
+    fault.cloned().map_or(Ok(()), Err)?;
     Ok(found.into_iter().flatten().flatten().collect())
 }
 
@@ -103,7 +104,7 @@ fn is_known(
     place: &Place,
     what: &str,
     name: &mut Name,
-    known: &Names,
+    known: &NameList,
     why: impl FnOnce(&str) -> String,
 ) -> Finding {
     let taken = take(what, name, known);
@@ -118,7 +119,7 @@ pub(super) fn no_input(step: &Chat) -> Error {
         Some(name) => format!("give what is in `variables.{name}` as input_text."),
         None => "give the whole text as input_text, or input_from.".to_owned(),
     };
-    let as_it_is = match search::known(step.pattern.as_str()) {
+    let as_it_is = match search::shipped(step.pattern.as_str()) {
         Some(_) => String::new(),
         None => {
             let given = step.place.give("input_is_text", "true");
@@ -126,7 +127,7 @@ pub(super) fn no_input(step: &Chat) -> Error {
         }
     };
     let why = "`input_text` is empty, so the model would invent an input:";
-    refused(format!("{why} {what}{as_it_is} Nothing was run.")).about("input_text")
+    invalid(format!("{why} {what}{as_it_is} Nothing was run.")).about("input_text")
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
@@ -145,7 +146,7 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
         return error;
     }
     // The pattern may not exist; the names are read only after a failure.
-    error = fabric.or_not_found(&step.pattern, error, &context.wait());
+    error = fabric.or_not_found(&step.pattern, error, &context.observer());
     let is_vague = matches!(
         error.kind,
         Kind::PatternNotFound | Kind::FabricInternal | Kind::ApiError
@@ -155,7 +156,7 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
     }
     // Fabric names one fault at a time.
     let (steps, mut found) = (std::slice::from_ref(step), Vec::new());
-    let names = fabric.names(fabric.missing(), &context.wait());
+    let names = fabric.names(fabric.missing(), &context.observer());
     let _ = names.map(|names| patterns(&names, steps, ("", false), context, &mut found));
     error = Error::all(found.into_iter().filter_map(Result::err))
         .err()
@@ -169,7 +170,7 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
             if let Some((argument, why)) = unknown {
                 // Fabric's words for what it finds out before it asks a model.
                 if error.detail.contains("Default Vendor =") {
-                    return refused(format!("`{argument}`: {why}")).about(argument);
+                    return invalid(format!("`{argument}`: {why}")).about(argument);
                 }
                 let end = if error.detail.ends_with('.') { "" } else { "." };
                 error.detail += &format!("{end} `{argument}`: {why}");
@@ -181,13 +182,13 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
 
 /// Finds unknown patterns and missing variables of a chain, and a missing input.
 fn patterns(
-    names: &Names,
+    names: &NameList,
     steps: &[Chat],
     (input, lacks_input): (&str, bool),
     context: &Arc<Context>,
     found: &mut Vec<Finding>,
 ) -> Result<(), Error> {
-    let wait = &context.wait();
+    let observer = &context.observer();
     // A missing or invalid name has been refused before.
     let is_named = |step: &&Chat| step.pattern != Name::default();
     for mut step in steps.iter().filter(is_named).cloned() {
@@ -208,7 +209,7 @@ fn patterns(
             let Ok(pattern) = meant else { continue };
             step.pattern = pattern;
         }
-        let read = context.backend.fabric.pattern(&step.pattern, wait)?;
+        let read = context.backend.fabric.pattern(&step.pattern, observer)?;
         let needed = read.variables();
         let mut checked = lacks_nothing(&step, &needed);
         // The text may have been given as a variable.
@@ -221,7 +222,7 @@ fn patterns(
         if checked.is_ok() && !step.variables.is_empty() {
             let (field, input) = (place.path("variables"), if is_first { input } else { "" });
             checked = template::check(&read, &field, &step.variables, input)
-                .map_err(|error| refused(error.detail + " Nothing was run."));
+                .map_err(|error| invalid(error.detail + " Nothing was run."));
         }
         found.push(checked.map(|()| None));
     }
@@ -239,7 +240,7 @@ fn models(
 ) -> Result<(), Error> {
     let models = match is_whole || steps[0].model.contains(' ') {
         true => listed_models(steps, context)?,
-        false => context.backend.catalog.known_models(),
+        false => context.backend.catalog.cached_models(),
     };
     let Some(models) = models else {
         found.push(Ok(is_whole.then(|| UNCHECKED.to_owned())));
@@ -286,9 +287,9 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
         !models.models.is_empty() && unknown_model(models, step, is_same).is_none()
     };
     let catalog = &context.backend.catalog;
-    let cached = catalog.known_models();
+    let cached = catalog.cached_models();
     let cached = cached.filter(|models| steps.iter().all(|step| has(models, step)));
-    let limited: Observer = Arc::new(Until::after(MODELS_TIME, context.wait()));
+    let limited: Observer = Arc::new(Until::after(MODELS_TIME, context.observer()));
     match cached {
         None => context.unless_cancelled(catalog.models(&limited)),
         cached => Ok(cached),
@@ -297,7 +298,7 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
 
 /// Refuses an argument that names what Fabric lacks.
 fn lacking(argument: String, why: &str) -> Error {
-    refused(format!("`{argument}`: {why} Nothing was run.")).about(argument)
+    invalid(format!("`{argument}`: {why} Nothing was run.")).about(argument)
 }
 
 /// Whether two names of models or vendors are the same for Fabric.
@@ -313,7 +314,7 @@ fn unknown_model(
 ) -> Option<(String, String)> {
     let (model, vendor, vendors) = (&*step.model, &*step.vendor, &models.vendors);
     let all = models.models.iter().chain(vendors.values().flatten());
-    let all: Names = all.collect();
+    let all: NameList = all.collect();
     // Fabric lists none while it is still asking the vendors.
     if all.is_empty() || vendor.eq_ignore_ascii_case(UNLISTED_VENDOR) {
         return None;

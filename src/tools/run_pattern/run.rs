@@ -8,11 +8,11 @@ use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::{Record, estimate};
 use crate::search;
 use crate::text::{is_blank, shown};
-use crate::tools::listed::take_pattern;
+use crate::tools::name_lookup::take_pattern;
 use crate::tools::part::Part;
 use crate::tools::policy::{is_among, no_model};
 use crate::tools::run_result::DEFAULT_FORMAT;
-use crate::tools::{Context, Failure, Outcome, ToolResult, prompt, refused};
+use crate::tools::{Context, Failure, Outcome, ToolResult, invalid, prompt};
 
 use super::input::InputSource;
 use super::missing_text::is_none;
@@ -61,7 +61,7 @@ impl RunPattern {
         for step in &mut self.steps {
             warnings.extend(take_pattern(&mut step.pattern, context)?);
         }
-        if !self.dry_run && context.head.refused.is_none() {
+        if !self.dry_run && context.head.fault.is_none() {
             self.begin(&input, from.as_ref(), context)?;
         }
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
@@ -88,7 +88,7 @@ impl RunPattern {
 
     /// Whether the first step needs an input and this is none, unless a variable is its input.
     fn lacks_input(&self, input: &str) -> bool {
-        let row = search::known(self.steps[0].pattern.as_str());
+        let row = search::shipped(self.steps[0].pattern.as_str());
         let needs_none = self.as_is || row.is_some_and(|row| row.needs_no_input);
         !needs_none && is_none(input)
     }
@@ -106,9 +106,9 @@ impl RunPattern {
         from: Option<&InputSource>,
         context: &Context,
     ) -> Result<(), Error> {
-        if context.head.wait.is_some() && !context.backend.runs.keeps() {
+        if context.head.run_wait.is_some() && !context.backend.runs.keeps() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
-            return Err(refused(detail).about("wait_seconds"));
+            return Err(invalid(detail).about("wait_seconds"));
         }
         let transcripts = u32::from(matches!(from, Some(InputSource::Video(..))));
         let allowance = context.may_begin(self.steps.len() as u32 + transcripts)?;
@@ -219,7 +219,7 @@ impl RunPattern {
         context: &Arc<Context>,
         warnings: &mut Vec<String>,
     ) -> Result<Output, Failure> {
-        let (fabric, wait) = (&context.backend.fabric, &context.wait());
+        let (fabric, observer) = (&context.backend.fabric, &context.observer());
         let (i, count, pattern) = (earlier.len(), self.steps.len(), step.pattern.as_str());
         let is_result = i + 1 == count;
         // The transcript, or the step before, took its time.
@@ -238,7 +238,7 @@ impl RunPattern {
             ..step.clone()
         });
         let mut output = Output::new(is_result, self.strip_thinking);
-        let ended = fabric.check(chat, wait).and_then(|checked| {
+        let ended = fabric.check(chat, observer).and_then(|checked| {
             warnings.extend(checked.unused.iter().map(|name| {
                 let name = shown(name, 64);
                 format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")
@@ -250,7 +250,7 @@ impl RunPattern {
             if let Some(run) = context.run().filter(|_| context.backend.run_note.is_none()) {
                 run.ask(step.model_label(), estimate(sent), earlier);
             }
-            fabric.run(checked, wait, &mut |event| output.take(event, context))
+            fabric.run(checked, observer, &mut |event| output.take(event, context))
         });
         output.finish(context);
         context.flush();

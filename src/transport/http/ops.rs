@@ -66,9 +66,9 @@ impl Ops {
             let process = fabric.process.as_ref();
             return process.and_then(|process| Some(process.failure()?.kind));
         }
-        let wait: Observer = Arc::new(Until::after(READY_TIMEOUT, Arc::new(Poll)));
+        let observer: Observer = Arc::new(Until::after(READY_TIMEOUT, Arc::new(Poll)));
         let read = || {
-            let asked = fabric.names(Duration::ZERO, &wait);
+            let asked = fabric.names(Duration::ZERO, &observer);
             Ok(Arc::new(asked.err().map(|error| match error.kind {
                 // Only `Until` cancels this read: Fabric took too long.
                 Kind::Cancelled => Kind::ApiUnavailable,
@@ -78,7 +78,7 @@ impl Ops {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
         let _leave = Finally(|| _ = self.waiting.fetch_sub(1, Ordering::Relaxed));
         let found = match others < MAX_WAITING {
-            true => self.unready.get(READY_TTL, wait.as_ref(), read).ok(),
+            true => self.unready.get(READY_TTL, observer.as_ref(), read).ok(),
             false => self.unready.latest(None),
         };
         found.map_or(Some(Kind::ApiUnavailable), |found| *found)

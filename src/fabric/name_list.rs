@@ -9,7 +9,7 @@ use crate::search::Index;
 
 /// Names in order, without duplicates.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct NameList {
     names: Vec<String>,
     /// The body they were read from, to detect an unchanged list cheaply.
     pub(super) body: Vec<u8>,
@@ -20,14 +20,14 @@ pub(crate) struct Names {
     index: OnceLock<Index>,
 }
 
-impl Names {
+impl NameList {
     /// Reads the body of Fabric's answer: an array of strings, or the `null` that Go writes for an empty one. What
     /// cannot be asked for by its name is left out.
-    pub(super) fn read(body: Vec<u8>) -> Option<Names> {
+    pub(super) fn read(body: Vec<u8>) -> Option<NameList> {
         let names: Option<Vec<String>> = decode(&body)?;
         let names = names.into_iter().flatten();
         let names = names.filter(|name| Name::parse("", name).is_ok()).collect();
-        Some(Names { body, ..names })
+        Some(NameList { body, ..names })
     }
 
     /// All names, in order.
@@ -61,7 +61,7 @@ impl Names {
     }
 }
 
-impl Deref for Names {
+impl Deref for NameList {
     type Target = [String];
 
     fn deref(&self) -> &[String] {
@@ -70,23 +70,23 @@ impl Deref for Names {
 }
 
 // Lets `Arc` compare pointers first.
-impl Eq for Names {}
+impl Eq for NameList {}
 
-impl PartialEq for Names {
-    fn eq(&self, other: &Names) -> bool {
+impl PartialEq for NameList {
+    fn eq(&self, other: &NameList) -> bool {
         self.names == other.names
     }
 }
 
 /// Fabric sorts its lists, but does not promise it.
-impl<S: Into<String>> FromIterator<S> for Names {
-    fn from_iter<I: IntoIterator<Item = S>>(names: I) -> Names {
+impl<S: Into<String>> FromIterator<S> for NameList {
+    fn from_iter<I: IntoIterator<Item = S>>(names: I) -> NameList {
         let mut names: Vec<String> = names.into_iter().map(Into::into).collect();
         names.sort_unstable();
         names.dedup();
-        Names {
+        NameList {
             names,
-            ..Names::default()
+            ..NameList::default()
         }
     }
 }
@@ -95,8 +95,8 @@ impl<S: Into<String>> FromIterator<S> for Names {
 mod tests {
     use super::*;
 
-    fn read(json: &str) -> Option<Names> {
-        Names::read(json.as_bytes().to_vec())
+    fn read(json: &str) -> Option<NameList> {
+        NameList::read(json.as_bytes().to_vec())
     }
 
     #[test]

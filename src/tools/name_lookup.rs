@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use crate::fabric::names::{self, did_you_mean, suggestion};
-use crate::fabric::{Cause, Error, Name, Names, Strategy};
+use crate::fabric::{Cause, Error, Name, NameList, Strategy};
 use crate::search::{self, Index};
 use crate::text::shown;
 
-use super::{Context, list_contexts, list_models, list_strategies, refused};
+use super::{Context, invalid, list_contexts, list_models, list_strategies};
 
 /// Strategies that are suggested by their description.
 const MOST_FOUND: usize = 3;
 
 /// The only name that differs from the one given in case and separators alone, and the warning that says so.
-pub(super) fn alike(what: &str, given: &str, known: &Names) -> Option<(String, String)> {
+pub(super) fn alike(what: &str, given: &str, known: &NameList) -> Option<(String, String)> {
     let taken = names::alike(given, known.iter()).filter(|taken| *taken != given)?;
     Some((taken.to_owned(), instead(what, given, taken)))
 }
@@ -25,7 +25,7 @@ pub(super) fn instead(what: &str, given: &str, taken: &str) -> String {
 }
 
 /// Puts such a name in the place of the one given.
-pub(super) fn take(what: &str, name: &mut Name, known: &Names) -> Option<String> {
+pub(super) fn take(what: &str, name: &mut Name, known: &NameList) -> Option<String> {
     let (taken, said) = alike(what, name.as_str(), known)?;
     *name = Name::parse("", &taken).ok()?;
     Some(said)
@@ -40,11 +40,11 @@ pub(crate) fn take_pattern(
     context: &Arc<Context>,
 ) -> Result<Option<String>, Error> {
     let (fabric, given) = (&context.backend.fabric, name.as_str());
-    let listed = fabric.known_names();
-    if search::known(given).is_some() || listed.is_some_and(|all| all.contains(given)) {
+    let listed = fabric.cached_names();
+    if search::shipped(given).is_some() || listed.is_some_and(|all| all.contains(given)) {
         return Ok(None);
     }
-    let names = context.unless_cancelled(fabric.names(fabric.missing(), &context.wait()))?;
+    let names = context.unless_cancelled(fabric.names(fabric.missing(), &context.observer()))?;
     Ok(names.and_then(|names| take("pattern", name, &names)))
 }
 
@@ -56,7 +56,7 @@ pub(super) fn strategy<'a>(name: &str, all: Option<&'a [Strategy]>) -> Result<&'
     let listed = all.unwrap_or_default();
     let taken = names::alike(name, listed.iter().map(|strategy| &*strategy.name));
     let found = listed.iter().find(|one| taken == Some(&one.name));
-    found.ok_or_else(|| refused(format!("`strategy_name`: {}", no_strategy(name, all))))
+    found.ok_or_else(|| invalid(format!("`strategy_name`: {}", no_strategy(name, all))))
 }
 
 /// Says that Fabric has no strategy of this name, and which are called or described like it.
@@ -72,7 +72,13 @@ pub(super) fn no_strategy(name: &str, all: Option<&[Strategy]>) -> String {
 
 /// Says that Fabric has nothing of this name: `what` it would be, `of` what, and the names that there are. If none is
 /// similar, `other` says what may be meant.
-pub(super) fn not_listed(what: &str, name: &str, of: &str, names: &Names, other: &str) -> String {
+pub(super) fn not_listed(
+    what: &str,
+    name: &str,
+    of: &str,
+    names: &NameList,
+    other: &str,
+) -> String {
     let similar = did_you_mean(name, names);
     let hint = if similar.is_empty() { other } else { &similar };
     let shown = shown(name, 128);
