@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Chat, Error, Place, VideoId};
-use crate::runs::{RunId, RunState};
+use crate::runs::{Run, RunId, RunState};
 use crate::tools::arguments::is_meant;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
@@ -61,13 +61,25 @@ impl InputSource {
                 context.release(text.len());
                 text
             }
-            InputSource::Run(run_id) => output(&run_id, context)?,
+            InputSource::Run(run_id) => {
+                let run = completed(&run_id, context)?;
+                context.hold(run.bare().bytes as usize)?;
+                run.read_chars(0, MAX_RUN_OUTPUT)
+            }
         })
+    }
+
+    /// What is known to be wrong with it before it is read.
+    pub(super) fn fault(&self, context: &Context) -> Option<Error> {
+        match self {
+            InputSource::Video(..) => None,
+            InputSource::Run(run_id) => completed(run_id, context).err(),
+        }
     }
 }
 
-/// The whole output of a completed run of the caller's.
-fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
+/// A completed run of the caller's.
+fn completed(run_id: &str, context: &Context) -> Result<Run, Error> {
     let argument = "input_from.run_id";
     let run = find(context, argument, run_id)?;
     let record = run.bare();
@@ -79,8 +91,7 @@ fn output(run_id: &str, context: &Arc<Context>) -> Result<String, Error> {
         );
         return Err(invalid(detail).about(argument));
     }
-    context.hold(record.bytes as usize)?;
-    Ok(run.read_chars(0, MAX_RUN_OUTPUT))
+    Ok(run)
 }
 
 /// Longest input that may be arguments in JSON, in bytes.

@@ -27,18 +27,20 @@ const UNCHECKED: &str = "Models and vendors were not checked before the run, bec
 const UNLISTED_VENDOR: &str = "codex";
 
 /// What a check has found: nothing, a warning or a fault.
-type Finding = Result<Option<String>, Error>;
+pub(super) type Finding = Result<Option<String>, Error>;
 
-/// Checks all steps before the first one is run, and returns warnings. `input` is the input of the first step;
-/// `lacks_input` says that it is empty although the step needs one. Arguments may have been refused before.
+/// Checks all steps before the first one is run, and returns warnings, beside what was `found` before. `input` is the
+/// input of the first step; `lacks_input` says that it is empty although the step needs one. Arguments may have been
+/// refused before.
 pub(super) fn check(
     steps: &mut [Chat],
     input: &str,
     lacks_input: bool,
+    mut found: Vec<Finding>,
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
     let (fabric, observer) = (&context.backend.fabric, &context.observer());
-    let (mut found, fault) = (Vec::new(), context.head.fault.as_ref());
+    let fault = context.head.fault.as_ref();
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
         && let Some(all) = context.unless_cancelled(context.backend.catalog.strategies(observer))?
@@ -169,7 +171,8 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
             let unknown = models.and_then(|models| unknown_model(&models, step, is_exact));
             if let Some((argument, why)) = unknown {
                 // Fabric's words for what it finds out before it asks a model.
-                if error.detail.contains("Default Vendor =") {
+                let mut words = ["Default Vendor =", "not available for vendor"].iter();
+                if words.any(|words| error.detail.contains(words)) {
                     return invalid(format!("`{argument}`: {why}")).about(argument);
                 }
                 let end = if error.detail.ends_with('.') { "" } else { "." };
@@ -324,7 +327,14 @@ fn unknown_model(
         None if vendor.is_empty() => (all, String::new()),
         None => {
             let known = vendors.keys().collect();
-            let why = not_listed("vendor", vendor, "", &known, "");
+            let mut why = not_listed("vendor", vendor, "", &known, "");
+            if !model.is_empty() && !all.iter().any(|known| is_it(known, model)) {
+                let model_name = step.place.path("model_name");
+                why += &format!(
+                    " `{model_name}`: {}",
+                    not_listed("model", model, "", &all, "")
+                );
+            }
             return Some((step.place.path("vendor_name"), why));
         }
     };
@@ -390,11 +400,13 @@ mod tests {
         let mine = format!("{model_named} \"gpt-y\". Did you mean \"gpt-x\"? ");
         let none = format!("{model_named} \"zzzzzzzz\". ");
         let near = format!("{vendor_named} \"opnai\". Did you mean \"OpenAI\"? ");
+        let both = format!("{near}{ends} `{mine}").replace("model_name:", "model_name`:");
         let other = format!("{model_named} \"gpt-x\" of the vendor Ollama. ");
         for (model, vendor, why) in [
             ("gpt-y", "", mine),
             ("zzzzzzzz", "", none),
             ("gpt-x", "opnai", near),
+            ("gpt-y", "opnai", both),
             ("gpt-x", "ollama", other),
         ] {
             let found = unknown(&models, model, vendor);

@@ -69,7 +69,9 @@ impl RunPattern {
         // Done before a transcript is fetched, which may take a minute; the guard sees the whole input when the step is
         // run.
         let lacks_input = from.is_none() && self.lacks_input(&input);
-        let checked = plan::check(&mut self.steps, &input, lacks_input, context);
+        let fault = from.as_ref().and_then(|from| from.fault(context));
+        let found = Vec::from_iter(fault.map(Err));
+        let checked = plan::check(&mut self.steps, &input, lacks_input, found, context);
         warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
         if let Some(from) = from {
             input = from.text(context)?;
