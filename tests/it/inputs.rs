@@ -15,6 +15,7 @@ use crate::support::web::Streamable;
 use crate::support::{Caller, DEADLINE, Era, expect, extended};
 
 const RUN: &str = "fabric_run_pattern";
+const UNKNOWN_RUN: &str = "None of your runs has the id in `input_from.run_id`";
 
 #[test]
 fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
@@ -24,10 +25,9 @@ fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     for input in [none, named].concat().split('|') {
         let run = |more: Value| extended(json!({"pattern_name": "ai", "input_text": input}), more);
         let said = client.failure(RUN, run(json!({})), "invalid-request");
-        let advice = ["input_is_text", "empty"]
-            .iter()
-            .find(|word| said.contains(**word));
-        expect::contains(&said, ["`input_text`", advice.unwrap(), "Nothing was run."]);
+        let mut advice = ["input_is_text", "empty"].iter();
+        let advice = advice.find(|word| said.contains(**word)).unwrap();
+        contains(&said, ["`input_text`", advice, "Nothing was run."]);
         client.failure(RUN, run(json!({"then": ["ai"]})), "invalid-request");
         client.success(RUN, run(json!({"dry_run": true})));
         fabric.expect_chats(0);
@@ -48,7 +48,7 @@ fn what_is_no_input_is_not_run_unless_it_is_said_to_be_one() {
     fabric.forget();
     let own = json!({"pattern_name": "create_diagram"});
     let said = client.failure(RUN, own, "invalid-request");
-    expect::contains(&said, ["`input_text` is empty", "Nothing was run."]);
+    contains(&said, ["`input_text` is empty", "Nothing was run."]);
     fabric.expect_chats(0);
     // A prompt that is to be improved may ask for anything.
     fabric.on_run(Reply::run(&["better"]));
@@ -174,10 +174,10 @@ fn a_run_whose_input_cannot_be_had_fails_and_nothing_is_sent() {
     let on = |id: &Value| json!({"pattern_name": "ai", "input_from": {"run_id": id}});
     let said = client.failure(RUN, on(&data["run_id"]), "invalid-request");
     assert!(said.contains("the status working"), "{said}");
-    let unknown = json!("run_00000000000000000000000000000000");
-    let said = client.failure(RUN, on(&unknown), "invalid-request");
-    let parts = ["None of your runs has the id in `input_from.run_id`"];
-    expect::contains(&said, parts);
+    let mut unknown = on(&json!("run_00000000000000000000000000000000"));
+    unknown["strategy_name"] = json!("nope");
+    let said = client.failure(RUN, unknown, "invalid-request");
+    contains(&said, [UNKNOWN_RUN, "no strategy named \"nope\""]);
     fabric.expect_chats(0);
 }
 
@@ -197,8 +197,7 @@ fn the_output_of_somebody_elses_run_is_unknown() {
     let run = json!({"pattern_name": "summarize", "input_from": {"run_id": id}});
     fabric.forget();
     let said = bob.failure(RUN, run.clone(), "invalid-request");
-    let parts = ["None of your runs has the id in `input_from.run_id`"];
-    expect::contains(&said, parts);
+    contains(&said, [UNKNOWN_RUN]);
     fabric.expect_chats(0);
     alice.success(RUN, run);
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "Alice's");

@@ -433,11 +433,8 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
 fn a_caller_may_leave_between_two_tries() {
     let fixture = Fixture::always(status("503 X", ""));
     let client = fixture.client();
-    let observer = Leaves::after(0);
-    assert_eq!(
-        client.names(Duration::ZERO, &observer),
-        Err(Error::cancelled())
-    );
+    let gone = Leaves::after(0);
+    assert_eq!(client.names(Duration::ZERO, &gone), Err(Error::cancelled()));
     assert_eq!(fixture.requests().len(), 1);
 }
 
