@@ -54,7 +54,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             }
             prompt
         };
-        let list = &snapshot.lists[usize::from(has_title)];
+        let list = &snapshot.prompts[usize::from(has_title)];
         cursor.share(result, "prompts", list, offered.map(prompt))?;
         result.cache(while_fresh(&snapshot));
         Ok(())

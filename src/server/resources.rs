@@ -75,7 +75,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             entry
         };
         let all = 0..patterns.len() + strategies.len();
-        let list = &snapshot.lists[2 + usize::from(has_titles)];
+        let list = &snapshot.resources[usize::from(has_titles)];
         cursor.share(result, "resources", list, all.map(entry))?;
         result.cache(while_fresh(&snapshot));
         Ok(())

@@ -133,7 +133,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         let skills = Skills::read(&context.backend, &context.observer())?;
         let names = skills.patterns().keys();
         let entries = names.filter_map(|name| skills.entry(name));
-        let list = &skills.snapshot.lists[4];
+        let list = &skills.snapshot.skill_pages;
         cursor.share(result, "skills", list, entries)?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())

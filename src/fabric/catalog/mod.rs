@@ -25,6 +25,9 @@ const MOST_TEXT: usize = 32 << 20;
 /// Concurrent requests to Fabric during a refresh.
 const CATALOG_REQUESTS: usize = 8;
 
+/// The pages of a list for clients, as JSON; written on first use, because thousands of patterns take long.
+pub(crate) type Pages = OnceLock<Vec<Arc<[u8]>>>;
+
 /// All patterns and strategies as of the start of a refresh.
 pub(crate) struct Snapshot {
     /// When it expires.
@@ -38,9 +41,12 @@ pub(crate) struct Snapshot {
     index: OnceLock<Index>,
     /// The patterns that are offered as skills, by the skills' names, for all who list them.
     pub(crate) skills: OnceLock<BTreeMap<String, String>>,
-    /// The pages of lists for clients, as JSON, written on first use, because thousands of patterns take long: prompts and
-    /// resources, each without and with titles, and skills.
-    pub(crate) lists: [OnceLock<Vec<Arc<[u8]>>>; 5],
+    /// The list of prompts without and with titles.
+    pub(crate) prompts: [Pages; 2],
+    /// The same of resources.
+    pub(crate) resources: [Pages; 2],
+    /// The list of skills.
+    pub(crate) skill_pages: Pages,
 }
 
 impl Snapshot {
@@ -163,7 +169,9 @@ impl Catalog {
             strategies,
             index: OnceLock::new(),
             skills: OnceLock::new(),
-            lists: Default::default(),
+            prompts: Default::default(),
+            resources: Default::default(),
+            skill_pages: Pages::default(),
         }))
     }
 
