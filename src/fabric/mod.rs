@@ -1,8 +1,17 @@
 //! Fabric's REST API: a few reads and one streamed run.
 //!
 //! In scope: requests and responses (`routes` over `client`), validation of what is sent (`names`, `template`), the
-//! content of responses (`types`, `listing`, `events`, `sanitize`), and caches (`cached`, `catalog`). Not in scope:
+//! content of responses (`types`, `name_list`, `events`, `sanitize`), and caches (`cached`, `catalog`). Not in scope:
 //! MCP, and how tools present a response. Callers get callbacks during a wait through [`CallObserver`].
+//!
+//! The ways to a pattern, and what each costs:
+//!
+//! - [`search::shipped`](crate::search::shipped): what this program knows about the patterns of Fabric's own. No request.
+//! - [`Client::names`]: the names that Fabric has, from one request for all callers, as old as the caller allows;
+//!   [`Client::cached_names`] sends none and may be of any age.
+//! - [`Catalog::snapshot`]: all patterns with their texts, up to `ttl` old: a request for each, shared by all callers;
+//!   [`Catalog::latest`] sends none.
+//! - [`Client::pattern`]: the current text of one, a request each time. If Fabric has none, it finds similar names.
 
 mod cached;
 mod catalog;

@@ -18,6 +18,21 @@
 //!   end ─> finish (tools) ─> RunWriter::finish ─> files ─> result (tools) ─> ResultWriter ─> Peer::answer
 //! ```
 //!
+//! All locks. Those marked with (d) are held while the disk is read or written; the last column has those that may be
+//! locked before it.
+//!
+//! ```text
+//!   Runs::swept        (d)  one search for expired runs and those of other processes
+//!   Runs::rewriting    (d)  one attempt to write what could not be written    swept
+//!   Runs::entries           which runs there are, and their charges           swept, rewriting
+//!   LiveRun::files     (d)  how much of a run is in its files                 rewriting
+//!   LiveRun::state          its record and text                               entries, files
+//!   LiveRun::memory         its reservation
+//!   Folder::is_held    (d)  one append to the ledger                          rewriting
+//!   Folder::ledger     (d)  its waiting lines, and what has been read of it   state, is_held
+//!   Folder::trying, parsing, recovered    one at a time; nothing is locked after them
+//! ```
+//!
 //! A worker that panics ends its run on the same path, as a failure; one that is dropped leaves it interrupted.
 //!
 //! - The age of what a process made or loaded is counted by the steady clock, so a jump of the time of day removes
