@@ -210,11 +210,14 @@ impl Folder {
     pub(super) fn used(&self, now: u64, caller: &str) -> u64 {
         let (mut state, time) = (lock(&self.ledger), timestamp(now));
         let (state, month) = (&mut *state, &time[..7]);
-        if state.month != month {
+        let file = open_plain(&self.month(month), OpenOptions::new().read(true));
+        let data = file.as_ref().ok().and_then(|file| file.metadata().ok());
+        // It gets shorter if somebody corrects it.
+        let is_same = data.is_none_or(|data| data.len() >= state.read);
+        if state.month != month || !is_same {
             (state.read, state.month) = (0, month.to_owned());
             state.used.clear();
         }
-        let file = open_plain(&self.month(month), OpenOptions::new().read(true));
         if let Ok(mut file) = file
             && file.seek(SeekFrom::Start(state.read)).is_ok()
         {
@@ -338,9 +341,10 @@ mod tests {
         );
         assert_eq!(fs::read_to_string(at.0.join(JULY)).unwrap(), expected);
         assert!(at.0.join("usage-2026-08.tsv").exists());
-        let found = [TODAY, TODAY, TODAY + 4 * DAY].map(|now| folder.used(now, "token:alice"));
-        assert_eq!(found, [17, 17, 2]);
-        assert_eq!(folder.used(TODAY, "token:bob"), 0);
+        let found = [TODAY + 4 * DAY, TODAY, TODAY].map(|now| folder.used(now, "token:alice"));
+        assert_eq!(found, [2, 17, 17]);
+        fs::write(at.0.join(JULY), "").unwrap();
+        assert_eq!(folder.used(TODAY, "token:alice"), 0);
     }
 
     #[test]
@@ -471,10 +475,10 @@ mod tests {
     fn several_write_at_once_and_what_cannot_be_written_waits() {
         let at = Temporary::new();
         let folders = [open(&at), open(&at)];
-        let run = record(&named("token:alice"));
         // Nothing can be written to a folder.
         fs::create_dir(at.0.join(JULY)).unwrap();
-        let unwritten = line(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1]));
+        let add = |run: &Record| line(TODAY, run, &asked(1, "m"), "ok", Ok([1, 1]));
+        let unwritten = add(&record(&named("token:alice")));
         folders[0].account(unwritten.clone());
         let found = (folders[0].flush(), folders[0].is_waiting(&unwritten));
         assert_eq!(found, (1, true));
@@ -489,8 +493,7 @@ mod tests {
             for folder in &folders {
                 scope.spawn(|| {
                     for _ in 0..50 {
-                        let run = record(&named("token:alice"));
-                        folder.account(line(TODAY, &run, &asked(1, "m"), "ok", Ok([1, 1])));
+                        folder.account(add(&record(&named("token:alice"))));
                     }
                 });
             }
