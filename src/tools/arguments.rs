@@ -251,7 +251,7 @@ impl<'a> Arguments<'a> {
                 let parts = Vec::from_iter(parts.filter(|part| search::shipped(part).is_some()));
                 invalid(error.detail + &match parts.len() {
                     0 | 1 => suggestion(parts),
-                    _ => " Give the first of several as pattern_name, and the others in then.".into(),
+                    _ => format!(" Give {wanted}."),
                 })
             }),
         });

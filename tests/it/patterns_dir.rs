@@ -93,9 +93,7 @@ fn check(client: &mut impl Caller) {
     let run = &tools[2];
     let takes = Vec::from_iter(run["inputSchema"]["properties"].as_object().unwrap().keys());
     assert_eq!(takes.len(), 4, "{takes:?}");
-    let is_so = run["description"].as_str();
-    let is_so = is_so.unwrap().contains("for you to follow");
-    assert!(is_so, "{run}");
+    contains(&run["description"], ["for you to follow"]);
     let long = "word ".repeat(4000);
     let lang = json!({"variables": {"lang": "de"}});
     let name = json!({"variables": {"name": "Bob"}});
@@ -128,10 +126,8 @@ fn check(client: &mut impl Caller) {
     let call = json!({"name": "fabric_run_pattern", "arguments": model});
     let said = client.ask("tools/call", call).to_string();
     contains(said, ["`model_name` is not an argument", "named \\\"plian"]);
-    let none = client.ask(
-        "tools/call",
-        json!({"name": "fabric_list_models", "arguments": {}}),
-    );
+    let call = json!({"name": "fabric_list_models", "arguments": {}});
+    let none = client.ask("tools/call", call);
     assert_eq!(none["error"]["code"], -32602, "{none}");
     let unknown = json!({"pattern_name": "plian"});
     let said = client.failure("fabric_get_pattern_details", unknown, "pattern-not-found");
@@ -325,12 +321,16 @@ fn changes_are_noticed() {
 }
 
 #[test]
-fn a_missing_variable_is_named_in_the_words_for_any_fabric() {
+fn the_faults_of_a_call_are_named_in_the_words_for_any_fabric() {
     let folder = folder("patterns-dir-lacking");
     let mut client = Stdio::speaking(Era::MODERN, program(&folder));
     let lacking = json!({"pattern_name": "translate", "dry_run": true});
     let said = client.failure("fabric_run_pattern", lacking, "invalid-request");
     assert!(said.contains("`variables` lacks \"lang\""), "{said}");
+    // No other may follow.
+    let several = json!({"pattern_name": "summarize, translate"});
+    let said = client.failure("fabric_run_pattern", several, "invalid-request");
+    assert!(said.contains(" Give the name of one pattern."), "{said}");
     let many = Value::from_iter((0..300).map(|i| (format!("v{i}"), "x")));
     let many = json!({"pattern_name": "plain", "variables": many});
     let said = client.failure("fabric_run_pattern", many, "invalid-request");
