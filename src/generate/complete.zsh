@@ -4,9 +4,9 @@ _fabric_mcp() {
   local state line
   _arguments -s \
 @ROWS@    '*: :->word'
-  if [[ $state == word ]] && (( CURRENT > 2 )) && [[ ${words[CURRENT-2]} == token ]]; then
+  if [[ $state == word ]] && (( CURRENT > 2 )) && [[ ${words[CURRENT-2]#--generate=} == token ]]; then
     compadd @ROLES@
-  elif [[ $state == word && ${words[CURRENT-1]} == (skill|skills|plugin) ]]; then
+  elif [[ $state == word && ${words[CURRENT-1]#--generate=} == (skill|skills|plugin) ]]; then
     _files
   elif [[ $state == word && ${words[CURRENT-1]} == problems ]]; then
     compadd @CODES@

@@ -99,12 +99,13 @@ fn shells_complete_flags_values_and_files() {
             ("--help problems no-m", "no-models"),
             ("--start-fabric=to", "tokens"),
             ("--generate skill ru", "runs"),
-            ("--demo --generate plugin ru", "runs"),
+            ("--demo --generate=plugin ru", "runs"),
             ("--tokens-file to", "tokens"),
             ("--auth-token-file to", "tokens"),
             ("--state-dir ru", "runs"),
             ("--patterns-dir ru", "runs"),
             ("--generate token bob r", "read run"),
+            ("--generate=token bob r", "read run"),
             ("--call fabric_list_c", "fabric_list_contexts"),
         ] {
             let folder = TempFolder::new(shell);
@@ -174,10 +175,9 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
         .filter_map(|line| Some(line.strip_prefix('#')?.split_once('=')?.0))
         .filter(|name| !name.contains(' '))
         .collect();
-    assert!(
-        names.contains(&"FABRIC_MCP_AUTH_TOKEN_FILE") && names.contains(&"FABRIC_MCP_TRANSPORT"),
-        "{names:?}"
-    );
+    for name in ["FABRIC_MCP_AUTH_TOKEN_FILE", "FABRIC_MCP_TRANSPORT"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
     let fabric = FakeFabric::start();
     let empty: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
     let rows: [&[(&str, &str)]; 3] = [
@@ -280,14 +280,9 @@ fn the_secrets_of_compose_are_in_a_file_that_only_its_owner_reads() {
 #[test]
 fn files_are_printed_without_proc_too() {
     let hidden = |script: &str, what: &str| {
+        let script = format!("mount -t tmpfs none /proc && {script}");
         Command::new("unshare")
-            .args([
-                "--map-root-user",
-                "--mount",
-                "sh",
-                "-c",
-                &format!("mount -t tmpfs none /proc && {script}"),
-            ])
+            .args(["--map-root-user", "--mount", "sh", "-c", &script])
             .args([env!("CARGO_BIN_EXE_fabric-mcp"), what])
             .output()
     };
