@@ -1,4 +1,5 @@
-//! The maintainer scripts of the package for Debian, in a folder as root, and the script that installs an archive.
+//! The maintainer scripts of the package for Debian, in a folder as root, the script that installs an archive, and the workflow
+//! that makes a release.
 
 #![cfg(unix)]
 
@@ -6,26 +7,30 @@ use std::process::Command;
 
 use crate::support::folder::TempFolder;
 
+/// A file of this repository.
+fn own(file: &str) -> String {
+    std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
 /// Runs a script as dpkg does.
 fn script(root: &TempFolder, name: &str, arguments: &[&str]) {
     let file = format!("{}/.ci/packaging/deb/{name}", env!("CARGO_MANIFEST_DIR"));
-    let mut script = Command::new("sh");
-    let script = script
-        .arg(file)
-        .args(arguments)
-        .env("DPKG_ROOT", root.text());
+    let mut sh = Command::new("sh");
+    sh.arg(file).args(arguments).env("DPKG_ROOT", root.text());
     // Without systemctl: this machine's units are none of its business.
     let path = root.path("bin");
     std::fs::create_dir_all(&path).unwrap();
-    for tool in ["rm", "sh"] {
+    for tool in ["chmod", "rm", "sh"] {
         let _ = std::os::unix::fs::symlink(format!("/bin/{tool}"), path.join(tool));
     }
-    let output = script.env("PATH", path).output().unwrap();
+    let output = sh.env("PATH", path).output().unwrap();
     assert!(output.status.success(), "{name} {arguments:?}: {output:?}");
 }
 
 #[test]
 fn only_a_purge_removes_secrets_and_runs_and_it_removes_all_of_them() {
+    use std::os::unix::fs::PermissionsExt;
+
     let root = TempFolder::new("package");
     let files = [
         "etc/fabric-mcp/tokens",
@@ -46,6 +51,9 @@ fn only_a_purge_removes_secrets_and_runs_and_it_removes_all_of_them() {
         script(&root, name, &arguments);
         let is_so = files.iter().all(|file| root.path(file).exists());
         assert!(is_so, "{name} {arguments:?}");
+        // Even where nothing can make the user.
+        let mode = root.path("etc/fabric-mcp").metadata().unwrap();
+        assert_eq!(mode.permissions().mode() & 0o777, 0o750);
     }
     script(&root, "postrm", &["purge"]);
     let folders = ["etc/fabric-mcp", "var/lib/fabric-mcp"];
@@ -55,14 +63,9 @@ fn only_a_purge_removes_secrets_and_runs_and_it_removes_all_of_them() {
 #[test]
 fn the_installer_replaces_the_program_by_nothing_but_what_the_sums_name() {
     let folder = TempFolder::new("installer");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/.ci/packaging/install.sh");
-    let script = std::fs::read_to_string(script).unwrap();
+    let script = own(".ci/packaging/install.sh");
     let script = folder.write("install.sh", script.replace("@VERSION@", "1.2.3"));
-    let system = if cfg!(target_os = "macos") {
-        "darwin"
-    } else {
-        "linux"
-    };
+    let system = std::env::consts::OS.replace("macos", "darwin");
     let name = format!("fabric-mcp-1.2.3-{}-{system}", std::env::consts::ARCH);
     folder.write(&format!("{name}/fabric-mcp"), "new");
     let shell = |line: &str| {
@@ -93,5 +96,16 @@ fn the_installer_replaces_the_program_by_nothing_but_what_the_sums_name() {
         assert_eq!(output.status.success(), expected == "new", "{output:?}");
         assert_eq!(std::fs::read_to_string(&program).unwrap(), expected);
         assert_eq!(std::fs::read_dir(folder.path("bin")).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_tag_gives_the_release_all_that_it_takes() {
+    let workflow = own(".github/workflows/release.yml");
+    for line in own(".ci/release").lines() {
+        let name = line.strip_prefix("#   RELEASE_");
+        let name = name.and_then(|name| Some(name.split_once(' ')?.0));
+        let is_set = name.is_none_or(|name| workflow.contains(&format!("RELEASE_{name}: ")));
+        assert!(is_set, "{line}");
     }
 }
