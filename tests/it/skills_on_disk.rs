@@ -24,14 +24,6 @@ fn generate(from: &str, into: &str) -> Finished {
     Program::new([]).flags(&line).run(DEADLINE)
 }
 
-/// The `SKILL.md` without the two lines that only the file has.
-fn unsigned(file: &str) -> String {
-    let lines = file.split_inclusive('\n');
-    lines
-        .filter(|line| !line.starts_with("  fabric-mcp-"))
-        .collect()
-}
-
 #[test]
 fn the_files_are_the_skills_of_the_server_with_origin_and_digest() {
     let fabric = FakeFabric::start();
@@ -55,7 +47,11 @@ fn the_files_are_the_skills_of_the_server_with_origin_and_digest() {
             let read = client.result("resources/read", json!({"uri": skill["uri"]}));
             let file = into.path(&format!("new/skills/{name}/SKILL.md"));
             let file = fs::read_to_string(file).unwrap();
-            assert_eq!(unsigned(&file), read["contents"][0]["text"], "{name}");
+            // Two lines are in the file alone.
+            let lines = file.split_inclusive('\n');
+            let unsigned = lines.filter(|line| !line.starts_with("  fabric-mcp-"));
+            let unsigned = String::from_iter(unsigned);
+            assert_eq!(unsigned, read["contents"][0]["text"], "{name}");
             let line = format!("\n  fabric-mcp-origin: {}\n", json!(origin));
             assert!(file.contains(&line), "{file}");
         }
@@ -219,10 +215,9 @@ fn a_plugin_brings_skill_and_patterns_and_names_no_place() {
 #[test]
 fn many_skills_are_told_that_one_would_do() {
     let (folder, flag) = patterns("skills-many");
-    for i in 0..90 {
+    for i in 0..99 {
         let name = format!("patterns/{}_{i}/system.md", "long".repeat(10));
-        let said = "Do what a long sentence tells you to do, and then some more.";
-        folder.write(&name, said);
+        folder.write(&name, "Do what a long sentence tells you to do and more.");
     }
     let finished = generate(&flag, &format!("{}/skills --all", folder.text()));
     let words = "--generate skill makes one skill of all";
