@@ -163,10 +163,15 @@ pub(crate) fn variables(field: &str, variables: &BTreeMap<String, String>) -> Re
     Ok(())
 }
 
-/// The one of these names that is `wanted`, or else the only one that differs from it in nothing but case and
-/// separators.
+/// The one of these names that is `wanted`, or else the only one that differs from it in nothing but case, separators
+/// and the end of a file's name.
 pub(crate) fn alike<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let is_alike = |name: &&str| letters(name).eq(letters(wanted));
+    let bare = wanted.strip_suffix(".md").unwrap_or(wanted);
+    let is_alike = |name: &&str| {
+        [wanted, bare]
+            .iter()
+            .any(|one| letters(name).eq(letters(one)))
+    };
     let alike = names.into_iter().filter(is_alike);
     match *alike.collect::<Vec<_>>() {
         [one] => Some(one),
@@ -339,7 +344,7 @@ mod tests {
         assert_eq!(found, ["summarize", "summarize_rpg"]);
         assert_eq!(did_you_mean("zy", &names), " Did you mean \"zz\"?");
         assert_eq!(did_you_mean("qqqqqqqq", &names), "");
-        let found = ["a b", "A_b", "x"].map(|wanted| alike(wanted, ["A-b", "A_b"]));
-        assert_eq!(found, [None, Some("A_b"), None]);
+        let found = ["a b", "A_b", "x.md"].map(|wanted| alike(wanted, ["A-b", "A_b", "X"]));
+        assert_eq!(found, [None, Some("A_b"), Some("X")]);
     }
 }

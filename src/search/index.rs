@@ -321,7 +321,8 @@ impl Index {
             hits: candidates.map(|((_, name), _)| *name).collect(),
             denied,
             warning: match best.map(|best| best - NO_TASK * no_task) {
-                None => Some(NOT_UNDERSTOOD),
+                None if no_task == 0.0 => Some(NOT_UNDERSTOOD),
+                None => Some(NOTHING_FITS),
                 // A low score may as well mean that few of the words are known.
                 Some(..NOTHING) if !request.is_foreign && !is_own => Some(NOTHING_FITS),
                 Some(..UNSURE) => Some(UNSURE_FIT),

@@ -26,7 +26,10 @@ use crate::text::{closest, joined, letters, shown};
 use super::invalid;
 
 /// What was given in a call, or in an object in it: names and values.
-pub(crate) type Given<'a> = &'a [(Cow<'a, str>, Node<'a>)];
+pub(crate) type Given<'a> = &'a [GivenArgument<'a>];
+
+/// One of them: its name and its value.
+pub(crate) type GivenArgument<'a> = (Cow<'a, str>, Node<'a>);
 
 /// An argument that was asked for.
 pub(super) struct Argument {
@@ -209,7 +212,7 @@ impl<'a> Arguments<'a> {
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
     pub(super) fn model(&mut self, line: ArgumentLine) -> String {
-        let model = |path: &str, text: &str| match is_nothing(text) || text == "default" {
+        let model = |path: &str, text: &str| match is_usual(text) {
             true => Ok(String::new()),
             false => names::model(path, text),
         };
@@ -245,7 +248,7 @@ impl<'a> Arguments<'a> {
             "" => Err(invalid(format!(
                 "`{path}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
             ))),
-            text => Name::parse(path, text).map_err(|error| {
+            text => Name::parse(path, text.trim_end_matches('.')).map_err(|error| {
                 // "patterns/summarize", or several.
                 let parts = text.split(|c| !names::is_allowed(c)).map(str::trim);
                 let parts = Vec::from_iter(parts.filter(|part| search::shipped(part).is_some()));
@@ -511,7 +514,7 @@ impl<'a> Arguments<'a> {
         let find = |is_it: &dyn Fn(&str) -> bool| self.given.iter().find(|(given, _)| is_it(given));
         let found = find(&|given| given == name);
         let (_, node) = found.or_else(|| find(&|given| is_meant(given, name)))?;
-        if node.is_empty() && (name != FREE || *node == Node::Null) {
+        if node.is_empty() && (name != FREE || *node == Node::Null) && !has_pattern(node) {
             return None;
         }
         let path = self.place.path(name);
@@ -525,11 +528,27 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Whether something in it is called as a pattern is, [{"summarize": {}}]: it says more than its empty values.
+fn has_pattern(node: &Node<'_>) -> bool {
+    match node {
+        Node::List(items) => items.iter().any(has_pattern),
+        Node::Object(members) => members
+            .iter()
+            .any(|(name, _)| search::shipped(name).is_some()),
+        _ => false,
+    }
+}
+
 /// Whether a name says that there is none.
 fn is_nothing(name: &str) -> bool {
     ["none", "null"]
         .iter()
         .any(|nothing| name.eq_ignore_ascii_case(nothing))
+}
+
+/// Whether a name leaves the choice to Fabric.
+pub(super) fn is_usual(name: &str) -> bool {
+    is_nothing(name) || ["default", "auto"].contains(&name)
 }
 
 /// Whether what has this name may be meant to be that argument.
@@ -691,8 +710,8 @@ mod tests {
             r#"{"v": "{"} => `v` must be an object of strings, not a string. For example variables {"lang_code": "de"}."#,
             r#"{"s": 5} => `s` must be a list of steps, not a number."#,
             r#"{"s": ["a", "b", "c"]} => `s` has 3 entries: at most 2 are allowed."#,
-            r#"{"y": 1} => `y` is not an argument of tool: it takes x, f, n, i, v, dry_run, wait_seconds, s."#,
-            r#"{"y": 1, "i": 0, "n": 3} => `y` is not an argument of tool: it takes x, f, n, i, v, dry_run, wait_seconds, s. `n` is 3: it must be a number from 0 to 2. `i` is 0: it must be a whole number from 1 to 9."#,
+            r#"{"q": 1} => `q` is not an argument of tool: it takes x, f, n, i, v, dry_run, wait_seconds, s."#,
+            r#"{"q": 1, "i": 0, "n": 3} => `q` is not an argument of tool: it takes x, f, n, i, v, dry_run, wait_seconds, s. `n` is 3: it must be a number from 0 to 2. `i` is 0: it must be a whole number from 1 to 9."#,
             r#"{"wait": 1, "s": [{"name": "a"}, 5]} => `wait` is not an argument of tool; did you mean wait_seconds? `s[0].name` is not an argument of s[0]; did you mean pattern_name? `s[1]` must be an object or a string, not a number."#,
         ] {
             let (value, refusal) = case.split_once(" => ").unwrap();

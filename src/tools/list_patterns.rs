@@ -34,10 +34,26 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let limit = arguments.integer(limit, (1, MAX_ROWS));
     Ok(Prepared::new(move |context| {
         match query.as_deref().unwrap_or_default() {
-            "" => all(context, limit.unwrap_or(usize::MAX)),
+            query if is_for_all(query) => all(context, limit.unwrap_or(usize::MAX)),
             query => search(context, query, limit.unwrap_or(USUAL)),
         }
     }))
+}
+
+/// Words of those who ask for all patterns, which name no task.
+const ALL: &str = "a all any are available can could display do does every everything exist existing fabric get give \
+    have help here i in installed is list me my names of offer patterns please see show tell the there these use what \
+    which you your";
+
+/// Whether a query is empty, or asks for all patterns.
+fn is_for_all(query: &str) -> bool {
+    let words = query.split(|c: char| c.is_whitespace() || ",.?!".contains(c));
+    let words = words.filter(|word| !["", "*"].contains(word));
+    let mut words = words.map(str::to_lowercase);
+    words.all(|word| {
+        ALL.split_whitespace()
+            .any(|known| known == word || word == "pattern")
+    })
 }
 
 fn all(context: &Arc<Context>, limit: usize) -> ToolResult {

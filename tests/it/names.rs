@@ -179,7 +179,9 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     let (fabric, mut client) = ready();
     let run = |variables: Value| json!({"pattern_name": "write_letter", "input_text": "x", "variables": variables});
     let says = "`variables` lacks \" recipient \", which the pattern write_letter needs.";
-    refused(&mut client, run(json!({"sender": "me"})), [says]);
+    let all = "{\" recipient \": \"…\", \"sender\": \"…\"}";
+    let blank = json!({"sender": "me", " recipient ": " "});
+    refused(&mut client, run(blank), [says, all]);
     fabric.expect_chats(0);
     let all = json!({"sender": "me", " recipient ": "you", "extra": "x"});
     let unused = "The pattern write_letter has no variable \"extra\": its value was not used.";

@@ -77,8 +77,12 @@ fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
     assert!(!names(&found).is_empty(), "{found}");
     let warning = found["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("Nothing fits"), "{warning}");
+    let nothing = search(&mut client, "volume up");
+    assert_eq!(nothing["warnings"][0], warning, "{nothing}");
     let clear = search(&mut client, "summarize a text");
     assert_eq!(clear["warnings"], Value::Null, "{clear}");
+    let all = ["", "*", "What patterns are there?"].map(|query| search(&mut client, query));
+    assert!(all[0]["patterns"].is_array() && all.iter().all(|one| *one == all[0]));
 }
 
 #[test]

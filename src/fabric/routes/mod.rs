@@ -435,10 +435,10 @@ pub(crate) struct Checked {
 pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error> {
     let (place, pattern, given) = (&step.place, step.pattern.as_str(), &step.variables);
     let is_missing = |name: &&String| {
-        let value = given.get(*name).map_or("…", String::as_str);
+        let value = given.get(*name).map_or("", |value| value.trim());
         let within = value.trim_matches(['<', '>', '[', ']', '{', '}']);
         // Copied from the shape below, or a place for it: "<lang_code>".
-        value == "…" || value == "..." || names::is_same(within, name)
+        ["", "…", "..."].contains(&value) || names::is_same(within, name)
     };
     let missing = needed.iter().filter(is_missing).map(String::as_str);
     let missing = Vec::from_iter(missing.take(MAX_VARIABLES));
@@ -448,12 +448,14 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
     if !needed.iter().all(|name| can_be_given(name)) {
         return Err(not_runnable(&place.path("pattern_name"), pattern));
     }
+    // All of them, because what is given takes the place of what was given.
+    let all = Vec::from_iter(needed.iter().take(MAX_VARIABLES).map(String::as_str));
     let shape = match place {
         Place::Object(object) => {
-            let variables = place.give_in("\"variables\":", &missing, "\"…\"");
+            let variables = place.give_in("\"variables\":", &all, "\"…\"");
             format!("{object} {{\"pattern_name\": \"{pattern}\", {variables}}}")
         }
-        _ => place.give_in("variables", &missing, "\"…\""),
+        _ => place.give_in("variables", &all, "\"…\""),
     };
     let unknown = given.keys().filter(|name| !needed.contains(name));
     let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
