@@ -65,12 +65,9 @@ impl<T> Cached<T> {
 
     /// The error of the newest read, if that failed and ended no longer ago than this.
     pub(super) fn failure(&self, ago: Duration) -> Option<Error> {
-        let state = lock(&self.state);
-        let failed = state
-            .failed
-            .as_ref()
-            .filter(|(_, end, _)| end.elapsed() < ago);
-        failed.map(|(.., error)| error.clone())
+        let failed = lock(&self.state).failed.clone();
+        let failed = failed.filter(|(_, end, _)| end.elapsed() < ago);
+        failed.map(|(.., error)| error)
     }
 
     /// Drops the value if `outdated` says so. True if it did.
@@ -264,41 +261,31 @@ mod tests {
 
     #[test]
     fn those_who_must_not_see_the_past_share_the_next_read() {
-        let cached = &Cached::new(LONG);
-        let (reads, is_reading) = channel();
-        let (ends, is_ending) = channel();
-        let reads_of_next = &std::sync::atomic::AtomicU32::new(0);
+        let (cached, count) = (&Cached::new(LONG), &Mutex::new(0));
+        let read = || {
+            *lock(count) += 1;
+            Ok(Arc::new(*lock(count)))
+        };
         thread::scope(|scope| {
-            let first = scope.spawn(move || {
-                get(cached, LONG, || {
-                    reads.send(()).unwrap();
-                    is_ending.recv().unwrap();
-                    Ok(Arc::new(1))
-                })
+            let mut others = Vec::new();
+            let first = get(cached, LONG, || {
+                // All of them must be waiting before this read ends.
+                for _ in 0..4 {
+                    let (asks, is_waiting) = asked();
+                    others.push(scope.spawn(move || cached.get(Duration::ZERO, &asks, read)));
+                    is_waiting.recv().unwrap();
+                }
+                read()
             });
-            is_reading.recv().unwrap();
-            let (asking, waiting): (Vec<_>, Vec<_>) = (0..4).map(|_| asked()).unzip();
-            let others: Vec<_> = asking
-                .into_iter()
-                .map(|asks| {
-                    scope.spawn(move || {
-                        let read = || {
-                            reads_of_next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                            Ok(Arc::new(2))
-                        };
-                        cached.get(Duration::ZERO, &asks, read).unwrap()
-                    })
-                })
-                .collect();
-            // All of them must be waiting before the next read begins.
-            waiting.iter().for_each(|waits| waits.recv().unwrap());
-            ends.send(()).unwrap();
-            assert_eq!(first.join().unwrap(), Ok(Arc::new(1)));
-            others
-                .into_iter()
-                .for_each(|other| assert_eq!(other.join().unwrap(), Arc::new(2)));
+            assert_eq!(first, Ok(Arc::new(1)));
+            let shared = |other: thread::ScopedJoinHandle<'_, _>| other.join().unwrap();
+            assert!(
+                others
+                    .into_iter()
+                    .map(shared)
+                    .all(|found| found == Ok(Arc::new(2)))
+            );
         });
-        assert_eq!(reads_of_next.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 
     #[test]

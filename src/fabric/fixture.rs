@@ -108,10 +108,8 @@ impl Fixture {
 
     /// How often this request was received.
     pub(super) fn count(&self, line: &str) -> usize {
-        self.requests()
-            .iter()
-            .filter(|seen| seen.line == line)
-            .count()
+        let seen = self.requests();
+        seen.iter().filter(|seen| seen.line == line).count()
     }
 
     pub(super) fn client(&self) -> Client {

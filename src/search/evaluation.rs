@@ -151,10 +151,8 @@ fn the_table_has_a_sentence_and_requests_for_each_pattern() {
         assert!(is_so, "{name}: {}", row.sentence);
         let is_so = (6..=30).contains(&requests.len());
         assert!(is_so, "{name}: {} requests", requests.len());
-        let is_so = requests
-            .iter()
-            .all(|request| (1..=80).contains(&request.len()));
-        assert!(is_so, "{name}");
+        let mut lengths = requests.iter().map(|request| request.len());
+        assert!(lengths.all(|length| (1..=80).contains(&length)), "{name}");
         assert!(
             row.sentence.is_ascii() && row.requests.is_ascii() && !row.requests.contains('\t'),
             "{name}"

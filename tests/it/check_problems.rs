@@ -26,12 +26,9 @@ fn report(program: Program, code: i32) -> Value {
 
 /// The codes of all problems.
 fn codes(report: &Value) -> Vec<&str> {
-    report["problems"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|problem| problem["code"].as_str().unwrap())
-        .collect()
+    let problems = report["problems"].as_array().unwrap().iter();
+    let codes = problems.map(|problem| problem["code"].as_str().unwrap());
+    codes.collect()
 }
 
 #[test]

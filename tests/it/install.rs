@@ -181,10 +181,8 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     let folder = home.path("state/fabric-mcp");
     let args = |text: &str| {
         let file: Value = serde_json::from_str(text).unwrap();
-        file["mcpServers"]["fabric"]["args"]
-            .as_array()
-            .unwrap()
-            .len()
+        let args = file["mcpServers"]["fabric"]["args"].as_array();
+        args.unwrap().len()
     };
     let kept = format!("Runs are kept for 30 days in {}.", folder.display());
     install("--yes")

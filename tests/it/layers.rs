@@ -84,11 +84,8 @@ fn sources() -> Vec<Source> {
             tests_only.push(format!("{}/{name}", folder.trim_end_matches('/')));
         }
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-        let code = code
-            .lines()
-            .filter(|line| !line.trim_start().starts_with("//"))
-            .collect::<Vec<_>>()
-            .join("\n");
+        let is_code = |line: &&str| !line.trim_start().starts_with("//");
+        let code = Vec::from_iter(code.lines().filter(is_code)).join("\n");
         sources.push(Source { path, code });
     }
     let is_test = |path: &str, module: &String| {
@@ -104,10 +101,8 @@ fn sources() -> Vec<Source> {
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for path in fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-    {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
         if path.is_dir() {
             collect(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -191,9 +186,7 @@ fn the_scan_sees_code_and_nothing_else() {
     let sources = sources();
     let has = |path: &str| sources.iter().any(|source| source.path == path);
     assert!(has("src/main.rs") && has("src/tools/mod.rs") && !has("src/fabric/fixture.rs"));
-    let main = sources
-        .iter()
-        .find(|source| source.path == "src/main.rs")
-        .unwrap();
+    let is_main = |source: &&Source| source.path == "src/main.rs";
+    let main = sources.iter().find(is_main).unwrap();
     assert!(main.code.contains("mod cli;") && !main.code.contains("//!"));
 }

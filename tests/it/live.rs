@@ -39,11 +39,8 @@ fn data(client: &mut Stdio, tool: &str, arguments: Value) -> Value {
 }
 
 fn names(list: &Value) -> Vec<&str> {
-    list.as_array()
-        .unwrap()
-        .iter()
-        .map(|name| name.as_str().unwrap())
-        .collect()
+    let names = list.as_array().unwrap().iter();
+    names.map(|name| name.as_str().unwrap()).collect()
 }
 
 #[test]

@@ -93,28 +93,20 @@ fn each_line_of_a_json_log_is_one_object() {
     assert_eq!(list.send(&mut http, "/mcp").status, 200);
     server.process.wait_stderr("fabric_list_patterns");
     let log = server.process.stderr();
-    let lines: Vec<Value> = log
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines = log.lines().map(serde_json::from_str::<Value>);
+    let lines = Vec::from_iter(lines.map(Result::unwrap));
     for line in &lines {
-        let is_so = ["time", "level", "target"]
-            .iter()
-            .all(|key| line[key].is_string());
-        assert!(is_so, "{line}");
+        let mut keys = ["time", "level", "target"].iter();
+        assert!(keys.all(|key| line[key].is_string()), "{line}");
     }
-    let call = lines
-        .iter()
-        .find(|line| line["tool"] == "fabric_list_patterns")
-        .unwrap();
+    let is_call = |line: &&Value| line["tool"] == "fabric_list_patterns";
+    let call = lines.iter().find(is_call).unwrap();
     let found = (&call["level"], &call["ok"], &call["caller"]);
     assert_eq!(found, (&"info".into(), &true.into(), &"127.0.0.1".into()));
     let is_so = call["duration_ms"].is_u64()
         && call["request_id"].is_string()
         && call.get("message").is_none();
     assert!(is_so, "{call}");
-    let is_so = lines
-        .iter()
-        .any(|line| line["auth"] == "none" && line["message"].is_string());
-    assert!(is_so, "{log}");
+    let is_start = |line: &Value| line["auth"] == "none" && line["message"].is_string();
+    assert!(lines.iter().any(is_start), "{log}");
 }

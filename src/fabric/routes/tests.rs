@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,13 @@ fn name(name: &str) -> Name {
     Name::parse("pattern_name", name).unwrap()
 }
 
+/// A client with other limits.
+fn limited(url: &str, change: impl FnOnce(&mut config::Fabric)) -> Client {
+    let mut limits = settings(url);
+    change(&mut limits);
+    Client::new(&limits).unwrap()
+}
+
 /// One run with `client`: its text, whether `complete` arrived, and the result.
 fn run(client: &Client) -> (String, bool, Result<(), Error>) {
     let (mut text, mut is_complete) = (String::new(), false);
@@ -104,11 +111,9 @@ fn every_request_says_who_sends_it_and_wants_no_compression() {
 #[test]
 fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
     let fixture = Fixture::new(|_, _, stream| stream.read(&mut [0]).is_err());
-    let idle = config::Fabric {
-        idle_timeout: Duration::from_millis(300),
-        ..settings(&fixture.url)
-    };
-    let error = run(&Client::new(&idle).unwrap()).2.unwrap_err();
+    let short = Duration::from_millis(300);
+    let client = limited(&fixture.url, |limits| limits.idle_timeout = short);
+    let error = run(&client).2.unwrap_err();
     let found = (error.kind, error.cause, error.status);
     assert_eq!(found, (Kind::Timeout, Some(Cause::RunSilent), None));
     let expected = format!(
@@ -117,18 +122,12 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
         fixture.url
     );
     assert_eq!(error.detail, expected);
-    let total = config::Fabric {
-        run_timeout: Duration::from_millis(300),
-        ..settings(&fixture.url)
-    };
-    let error = run(&Client::new(&total).unwrap()).2.unwrap_err();
+    let client = limited(&fixture.url, |limits| limits.run_timeout = short);
+    let error = run(&client).2.unwrap_err();
     assert_eq!(error.kind, Kind::StreamInterrupted);
     assert!(error.detail.contains("--run-timeout"), "{error}");
-    let total = config::Fabric {
-        request_timeout: Duration::from_millis(30),
-        ..settings(&fixture.url)
-    };
-    let error = listed(&Client::new(&total).unwrap()).unwrap_err();
+    let client = limited(&fixture.url, |limits| limits.request_timeout = short / 10);
+    let error = listed(&client).unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(error.detail.contains("--request-timeout"), "{error}");
     // On a busy machine the time may run out before the request is sent; but nothing is retried.
@@ -214,12 +213,11 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
         }
         false
     });
-    let limits = config::Fabric {
-        idle_timeout: Duration::from_secs(2),
-        run_timeout: Duration::from_secs(3),
-        ..settings(&fixture.url)
-    };
-    let error = run(&Client::new(&limits).unwrap()).2.unwrap_err();
+    let client = limited(&fixture.url, |limits| {
+        limits.idle_timeout = Duration::from_secs(2);
+        limits.run_timeout = Duration::from_secs(3);
+    });
+    let error = run(&client).2.unwrap_err();
     assert_eq!(error.kind, Kind::StreamInterrupted);
     assert!(error.detail.contains("--run-timeout"), "{error}");
     // A caller can also leave during silence.
@@ -280,24 +278,24 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     let listed = || json("[\"summarize\",\"summarize_paper\",\"zz\"]");
     let fixture = Fixture::routes([(NAMES, listed())]);
     let client = fixture.client();
-    let error = client.pattern(&name("sumarize"), &unobserved());
-    let error = error.unwrap_err();
-    assert_eq!(error.kind, Kind::PatternNotFound);
-    let expected = "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? fabric_list_patterns has them all.";
-    assert_eq!(error.detail, expected);
+    // If there is no typing error: what a search for it finds.
+    let found = " A search for this finds \"summarize\" and \"summarize_paper\". If none of them does \
+        the task, describe the task as query of fabric_list_patterns.";
+    let all = " fabric_list_patterns has them all.";
+    let meant = format!(" Did you mean \"summarize\"?{all}");
+    for (named, says) in [
+        ("sumarize", &*meant),
+        ("shorten_paper", found),
+        ("qqq", all),
+    ] {
+        let error = client.pattern(&name(named), &unobserved()).unwrap_err();
+        assert_eq!(error.kind, Kind::PatternNotFound);
+        let expected = format!("Fabric has no pattern named \"{named}\".{says}");
+        assert_eq!(error.detail, expected);
+    }
     let none = not_found(&name("qqq"), &NameList::default(), &|_| true);
     let part = "`fabric --updatepatterns`";
     assert!(none.parts().1.contains(part), "{none}");
-    // No typing error: what a search for it finds.
-    let error = client.pattern(&name("shorten_paper"), &unobserved());
-    let error = error.unwrap_err();
-    let expected = "Fabric has no pattern named \"shorten_paper\". A search for this finds \
-        \"summarize\" and \"summarize_paper\". If none of them does the task, describe the task as \
-        query of fabric_list_patterns.";
-    assert_eq!(error.detail, expected);
-    let error = client.pattern(&name("qqq"), &unobserved()).unwrap_err();
-    let expected = "Fabric has no pattern named \"qqq\". fabric_list_patterns has them all.";
-    assert_eq!(error.detail, expected);
     let error = client.apply(&Chat::new(name("nope"), ""), &unobserved());
     let error = error.unwrap_err();
     assert_eq!(error.kind, Kind::PatternNotFound);
@@ -306,27 +304,17 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     let error = client.pattern(&name("zz"), &unobserved()).unwrap_err();
     assert_eq!(error.kind, Kind::FabricInternal);
 
+    use Kind::*;
     let explain = |kind| {
-        client
-            .or_not_found(&name("nope"), Error::new(kind, "x"), &unobserved())
-            .kind
+        let error = Error::new(kind, "x");
+        let explained = client.or_not_found(&name("nope"), error, &unobserved());
+        explained.kind
     };
-    for kind in [
-        Kind::FabricInternal,
-        Kind::ApiError,
-        Kind::StreamInterrupted,
-    ] {
-        assert_eq!(explain(kind), Kind::PatternNotFound);
-    }
+    let vague = [FabricInternal, ApiError, StreamInterrupted];
+    assert_eq!(vague.map(explain), [PatternNotFound; 3]);
     let asked = fixture.count(NAMES);
-    for kind in [
-        Kind::ApiUnavailable,
-        Kind::ApiUnauthorized,
-        Kind::Cancelled,
-        Kind::ResponseTooLarge,
-    ] {
-        assert_eq!(explain(kind), kind);
-    }
+    let clear = [ApiUnavailable, ApiUnauthorized, Cancelled, ResponseTooLarge];
+    assert_eq!(clear.map(explain), clear);
     assert_eq!(fixture.count(NAMES), asked);
 }
 
@@ -342,32 +330,32 @@ fn without_the_list_the_original_error_stands() {
 }
 
 /// Continues that many times, then stops.
-struct Leaves(AtomicUsize);
+struct Leaves(AtomicIsize);
 
 impl Leaves {
-    fn after(asked: usize) -> Observer {
-        Arc::new(Leaves(AtomicUsize::new(asked)))
+    fn after(asked: isize) -> Observer {
+        Arc::new(Leaves(AtomicIsize::new(asked)))
     }
 }
 
 impl CallObserver for Leaves {
     fn still_waiting(&self) -> Result<(), Error> {
-        let left = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-                left.checked_sub(1)
-            });
-        left.map(drop).map_err(|_| Error::cancelled())
+        match self.0.fetch_sub(1, Ordering::Relaxed) {
+            1.. => Ok(()),
+            _ => Err(Error::cancelled()),
+        }
     }
 }
 
 #[test]
-fn nothing_is_run_for_a_caller_who_has_left_before() {
-    let fixture = Fixture::always(stream(&[content("a"), complete()]));
-    let end = fixture.client();
-    let end = end.chat(Chat::new(name("p"), ""), &Leaves::after(0), &mut |_| Ok(()));
+fn a_caller_may_leave_before_a_run_or_between_two_tries() {
+    let fixture = Fixture::always(status("503 X", ""));
+    let (client, gone) = (fixture.client(), Leaves::after(0));
+    let end = client.chat(Chat::new(name("p"), ""), &gone, &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
-    assert_eq!(fixture.count(POST), 0);
+    assert_eq!(client.names(Duration::ZERO, &gone), Err(Error::cancelled()));
+    let asked = fixture.requests().into_iter().map(|seen| seen.line);
+    assert_eq!(Vec::from_iter(asked), [NAMES], "nothing is run");
 }
 
 #[test]
@@ -383,11 +371,8 @@ fn an_error_of_the_caller_ends_the_run_and_closes_the_connection() {
         false
     });
     let ours = Error::new(Kind::Internal, "ours");
-    let end = fixture
-        .client()
-        .chat(Chat::new(name("p"), ""), &unobserved(), &mut |_| {
-            Err(ours.clone())
-        });
+    let (client, mut each) = (fixture.client(), |_| Err(ours.clone()));
+    let end = client.chat(Chat::new(name("p"), ""), &unobserved(), &mut each);
     assert_eq!(end, Err(ours));
     assert!(is_closed.recv().unwrap());
 }
@@ -409,13 +394,9 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
         (status("429 X", ""), 1, Err(Kind::ApiError)),
         (status("401 X", ""), 1, Err(Kind::ApiUnauthorized)),
     ] {
-        let answer = first.clone();
+        let answers = [first.clone(), json("[]")];
         let fixture = Fixture::new(move |number, _, stream| {
-            let answer = if number < 2 {
-                answer.clone()
-            } else {
-                json("[]")
-            };
+            let answer = &answers[usize::from(number > 1)];
             stream.write_all(answer.as_bytes()).unwrap();
             answer.contains("Content-Type")
         });
@@ -427,15 +408,6 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
     let found = fixture.client().strategies(&unobserved()).unwrap_err().kind;
     assert_eq!(found, Kind::ApiUnavailable);
     assert_eq!(fixture.requests().len(), 3);
-}
-
-#[test]
-fn a_caller_may_leave_between_two_tries() {
-    let fixture = Fixture::always(status("503 X", ""));
-    let client = fixture.client();
-    let gone = Leaves::after(0);
-    assert_eq!(client.names(Duration::ZERO, &gone), Err(Error::cancelled()));
-    assert_eq!(fixture.requests().len(), 1);
 }
 
 #[test]
@@ -459,10 +431,9 @@ fn reads_share_a_connection_and_runs_have_their_own() {
 #[test]
 fn a_stale_pooled_connection_is_replaced_unnoticed() {
     let fixture = Fixture::new(|number, request, stream| {
-        let answer = if request.line == POST {
-            stream_of_one()
-        } else {
-            json("[]")
+        let answer = match &*request.line {
+            POST => stream_of_one(),
+            _ => json("[]"),
         };
         stream.write_all(answer.as_bytes()).unwrap();
         number != 0
@@ -483,15 +454,11 @@ fn a_request_that_cannot_be_sent_in_time_is_no_silent_run() {
     // Nobody accepts: the connection is established in the listen queue, but the request is never read.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let limits = config::Fabric {
-        request_timeout: Duration::from_millis(300),
-        ..settings(&url)
-    };
-    let end = Client::new(&limits).unwrap().chat(
-        Chat::new(name("p"), "x".repeat(32 << 20)),
-        &unobserved(),
-        &mut |_| Ok(()),
-    );
+    let client = limited(&url, |limits| {
+        limits.request_timeout = Duration::from_millis(300);
+    });
+    let large = Chat::new(name("p"), "x".repeat(32 << 20));
+    let end = client.chat(large, &unobserved(), &mut |_| Ok(()));
     assert_eq!(end.unwrap_err().kind, Kind::ApiUnavailable);
 }
 

@@ -239,10 +239,8 @@ impl FakeFabric {
 
     /// The bodies of all runs so far.
     pub(crate) fn chats(&self) -> Vec<Value> {
-        self.requests_of("POST /chat")
-            .iter()
-            .map(Request::json)
-            .collect()
+        let chats = self.requests_of("POST /chat");
+        chats.iter().map(Request::json).collect()
     }
 
     /// Fails unless there were exactly this many runs since the start or the last `forget`.
@@ -265,13 +263,8 @@ impl FakeFabric {
     /// Waits until a route has this many requests.
     #[track_caller]
     pub(crate) fn wait_requests(&self, route: &str, count: usize) {
-        let seen = |inner: &Inner| {
-            inner
-                .requests
-                .iter()
-                .filter(|request| matches(route, &request.route()))
-                .count()
-        };
+        let is_so = |request: &&Request| matches(route, &request.route());
+        let seen = |inner: &Inner| inner.requests.iter().filter(is_so).count();
         assert!(
             self.reaches(|inner| seen(inner) >= count),
             "no {count} requests of {route}, only {:?}",
