@@ -248,7 +248,7 @@ table! {
         NoSocket = (Kind::ApiUnavailable, Passing, "");
         // From here on mostly found by `--check`.
         /// Fabric has no patterns, so nothing can be run.
-        /// Fetch them on Fabric's host with `fabric --updatepatterns`, then restart `fabric --serve`.
+        /// Fetch them on Fabric's host with `fabric --updatepatterns`.
         NoPatterns = (Kind::PatternNotFound, Failure, "no-patterns");
         /// FABRIC_API_KEY is set, but Fabric answers without it too: anyone who can reach its address can use it.
         /// Start it with `fabric --serve --api-key KEY`, or unset FABRIC_API_KEY.

@@ -63,7 +63,7 @@ fn patterns_are_sorted_and_can_be_searched() {
         assert_eq!(list(json!({})), json!([]));
     }
     let none = client.success("fabric_list_patterns", json!({}));
-    contains(&none["warnings"][0], ["`fabric --updatepatterns`"]);
+    contains(&none["warnings"][0], ["`fabric --updatepatterns`."]);
 }
 
 #[test]
