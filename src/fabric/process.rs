@@ -13,6 +13,7 @@
 //!
 //! In scope: which program that is, its environment, start, output and end. Not in scope: requests (`client`).
 
+use std::collections::HashSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -25,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::observer::SLICE;
-use super::{Cached, CallObserver, Cause, Error};
+use super::{Cached, CallObserver, Cause, Error, Kind};
 use crate::agent;
 use crate::config::{API_KEY, BASE_URL, OWN_VARIABLE, WORKER_STACK};
 use crate::os::random;
@@ -193,7 +194,11 @@ impl Process {
         let settings = settings();
         self.up.invalidate(|one| one.settings != settings);
         *lock(&self.used) = Instant::now();
-        let failed = |error: &Error| self.tell(&format!("No Fabric was started: {error}"));
+        let failed = |error: &Error| match error.kind {
+            // The line of its call says so.
+            Kind::Cancelled => {}
+            _ => self.tell(&format!("No Fabric was started: {error}")),
+        };
         let launch = || self.launch(observer).inspect_err(failed);
         self.up.get(Duration::MAX, observer, launch)
     }
@@ -433,9 +438,9 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
     for program in all.iter_mut().filter(is_bare) {
         program.set_extension("exe");
     }
-    // An absolute path is the same whichever folder it is joined to.
-    all.dedup();
-    all.retain(|program| program.is_file());
+    // PATH may have installers' folders; and an absolute path is the same whichever folder it is joined to.
+    let mut seen = HashSet::new();
+    all.retain(|program| program.is_file() && seen.insert(program.clone()));
     for program in all {
         if let Some(version) = version(&program) {
             return Ok((program, version));

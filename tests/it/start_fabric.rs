@@ -69,7 +69,8 @@ fn usual(name: &str) -> TempFolder {
 
 /// With secrets around it.
 fn program(folder: &TempFolder) -> Program {
-    let path = format!("{}:/usr/bin:.:/bin", folder.path("bin").display());
+    let bin = folder.path("bin").display().to_string();
+    let path = format!("{bin}:/sbin:{bin}:/usr/bin:.:/bin");
     let program = Program::new(["--start-fabric"]).env("HOME", folder.text());
     let program = program.env("FABRIC_BASE_URL", "no URL");
     let program = program.env("FABRIC_API_KEY", "canary").env("PATH", &path);
@@ -193,6 +194,10 @@ fn one_that_hangs_at_its_start_is_not_left_behind() {
     let kind = "fabric-api-unavailable";
     let said = client.failure("fabric_list_strategies", json!({}), kind);
     assert!(said.contains("it was not up within 10 s"), "{said}");
+    let process = client.process();
+    process.wait_stderr("ERROR [fabric_mcp::fabric::process] No Fabric was started: fabric-api");
+    let log = process.stderr();
+    assert!(!log.contains("No Fabric was started: cancelled"), "{log}");
     expect_gone(started(&folder)[1]);
     // Soon after a failure nothing is started, but then again.
     let third = poll(DEADLINE, || {
@@ -258,6 +263,7 @@ fn what_cannot_be_started_is_told_without_paths() {
         let (found, lacks) = found.split_once('!').unwrap_or((found, "[GIN"));
         checked.expect_code(1).expect_stdout(found);
         assert!(!checked.stdout.contains(lacks), "{checked:?}");
+        assert!(checked.stdout.matches("answer --version").count() < 2);
         // Checks that do not need Fabric are done nevertheless.
         checked.expect_stdout("ok  tools ");
     }
