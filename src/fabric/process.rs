@@ -30,7 +30,7 @@ use super::{Cached, CallObserver, Cause, Error, Kind};
 use crate::agent;
 use crate::config::{API_KEY, BASE_URL, OWN_VARIABLE, WORKER_STACK};
 use crate::os::random;
-use crate::sync::{lock, spawn, start};
+use crate::sync::{lock, poll, spawn, start};
 use crate::time::milliseconds;
 
 /// The first argument that makes this program the helper; the command follows. Not for people.
@@ -88,6 +88,8 @@ pub(crate) struct Running {
     pub(crate) version: String,
     /// When the settings that it has read were written.
     settings: Option<u64>,
+    /// Has a value once it has been asked for its models.
+    pub(super) asked: Cached<()>,
     helper: Mutex<Child>,
 }
 
@@ -120,10 +122,7 @@ impl Drop for Running {
     /// Closes the helper's pipe, and waits: not for ever, as the system may be unable to end Fabric.
     fn drop(&mut self) {
         drop(lock(&self.helper).stdin.take());
-        let begun = Instant::now();
-        while self.lives() && begun.elapsed() < END {
-            thread::sleep(LOOK);
-        }
+        poll(END, LOOK, || !self.lives());
     }
 }
 
@@ -221,21 +220,18 @@ impl Process {
         }
     }
 
-    /// Watches it until it has ended, and forgets it once it has been idle for long.
-    fn watch(&self, one: &Weak<Running>) {
-        loop {
-            thread::sleep(SLICE);
-            self.sweep();
-            let Some(one) = one.upgrade() else { return };
-            // A third holder, besides the cache and this thread: a request is using Fabric.
-            if Arc::strong_count(&one) > 2 {
-                *lock(&self.used) = Instant::now();
-            } else if lock(&self.used).elapsed() >= IDLE
-                && self.up.invalidate(|up| ptr::eq(up, &*one))
-            {
-                log::info!("Fabric was idle and has been ended.");
-            }
+    /// Forgets it once it has been idle for long. `None` if it has ended.
+    fn look_after(&self, one: &Weak<Running>) -> Option<()> {
+        self.sweep();
+        let one = one.upgrade()?;
+        // A third holder, besides the cache and this function: a request is using Fabric.
+        if Arc::strong_count(&one) > 2 {
+            *lock(&self.used) = Instant::now();
+        } else if lock(&self.used).elapsed() >= IDLE && self.up.invalidate(|up| ptr::eq(up, &*one))
+        {
+            log::info!("Fabric was idle and has been ended.");
         }
+        Some(())
     }
 
     fn launch(self: &Arc<Process>, observer: &dyn CallObserver) -> Result<Arc<Running>, Error> {
@@ -263,12 +259,14 @@ impl Process {
                 program: program.clone(),
                 version: version.clone(),
                 settings,
+                asked: Cached::new(Duration::MAX),
                 helper: Mutex::new(helper),
             });
             if one.comes_up(begun, observer)? {
                 log::info!("Fabric {version} was started.");
                 let (process, weak) = (self.clone(), Arc::downgrade(&one));
-                let watch = move || process.watch(&weak);
+                let is_over = move || process.look_after(&weak).is_none();
+                let watch = move || _ = poll(Duration::MAX, SLICE, is_over);
                 spawn("fabric-watch", "Fabric is kept until the end", watch);
                 return Ok(one);
             }
@@ -455,10 +453,7 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
 /// What its `--version` says, if it is Fabric's.
 fn version(program: &Path) -> Option<String> {
     let mut helper = held(program, &["--version"]).ok()?;
-    let begun = Instant::now();
-    while matches!(helper.try_wait(), Ok(None)) && begun.elapsed() < END {
-        thread::sleep(LOOK);
-    }
+    poll(END, LOOK, || !matches!(helper.try_wait(), Ok(None)));
     // Ends what still runs, which then has failed.
     helper.wait().ok().filter(|ended| ended.success())?;
     let mut said = [0; LINE as usize];
@@ -476,48 +471,100 @@ fn version(program: &Path) -> Option<String> {
 #[cfg(unix)]
 #[cfg(test)]
 mod tests {
-    use super::super::observer::Unobserved;
+    use super::super::fixture::{Fixture, json};
+    use super::super::{Chat, Name, Observer, Unobserved};
     use super::*;
+
+    /// One that is up, at this address.
+    fn up(process: &Process, url: &str) -> Arc<Running> {
+        let mut helper = Command::new("cat");
+        let one = Running {
+            url: url.to_owned(),
+            key: String::new(),
+            program: PathBuf::new(),
+            version: String::new(),
+            settings: settings(),
+            asked: Cached::new(IDLE),
+            helper: Mutex::new(helper.stdin(Stdio::piped()).spawn().unwrap()),
+        };
+        let up = process.up.get(IDLE, &Unobserved, || Ok(Arc::new(one)));
+        up.ok().unwrap()
+    }
+
+    fn ago(time: Duration) -> Instant {
+        Instant::now().checked_sub(time).unwrap()
+    }
 
     #[test]
     fn one_is_ended_after_long_idleness_but_not_while_it_is_used() {
         let process = Arc::new(Process::new(PathBuf::new()));
         let [old, one] = [(); 2].map(|()| {
-            let mut helper = Command::new("cat");
-            Arc::new(Running {
-                url: String::new(),
-                key: String::new(),
-                program: PathBuf::new(),
-                version: String::new(),
-                settings: settings(),
-                helper: Mutex::new(helper.stdin(Stdio::piped()).spawn().unwrap()),
-            })
+            let one = up(&process, "");
+            process.retire();
+            one
         });
+        assert!(process.running().is_some(), "the old one is still at work");
         let kill = format!("kill -0 {}", lock(&one.helper).id());
         let weak = [&old, &one].map(Arc::downgrade);
-        for next in [&old, &one] {
-            let _ = process.up.get(IDLE, &Unobserved, || Ok(next.clone()));
-            process.retire();
-        }
-        assert!(process.running().is_some(), "the old one is still at work");
-        let long_ago = lock(&process.used).checked_sub(IDLE).unwrap();
-        let _ = process.ask(&Unobserved);
-        assert!(*lock(&process.used) > long_ago + IDLE, "asked for");
-        let idles = |_| {
-            *lock(&process.used) = long_ago;
-            thread::sleep(LOOK);
+        let is_over = |idle: Duration, which: usize| {
+            *lock(&process.used) = ago(idle);
+            process.look_after(&weak[which]).is_none()
         };
-        let idles_until = |is_so: &dyn Fn() -> bool| (0..1000).map(idles).any(|()| is_so());
-        thread::scope(|scope| {
-            let _ = weak
-                .each_ref()
-                .map(|one| scope.spawn(|| process.watch(one)));
-            assert!(idles_until(&|| *lock(&process.used) > long_ago), "used");
-            assert!(process.running().is_some(), "only the old one was idle");
-            drop((old, one));
-            assert!(idles_until(&|| weak[1].strong_count() == 0), "unused");
-        });
+        let is_used = || lock(&process.used).elapsed() < MINUTE;
+        assert!(!is_over(IDLE, 1) && is_used());
+        *lock(&process.used) = ago(IDLE);
+        let _ = process.ask(&Unobserved);
+        assert!(is_used(), "asked for");
+        drop(one);
+        for (idle, which) in [(IDLE, 0), (IDLE - MINUTE, 1)] {
+            assert!(!is_over(idle, which) && !is_used());
+            assert!(process.running().is_some(), "{idle:?}");
+        }
+        assert!(!is_over(IDLE, 1) && is_over(IDLE, 1));
         let killed = Command::new("sh").args(["-c", &kill]).output().unwrap();
         assert!(!killed.status.success(), "it was not waited for");
+    }
+
+    #[test]
+    fn nothing_is_started_just_after_a_failure_or_three_ends_within_a_minute() {
+        let new = || Arc::new(Process::new("/no/fabric".into()));
+        let why = |process: &Arc<Process>, ends: [u64; 3]| {
+            *lock(&process.ends) = ends.map(|end| Some(ago(Duration::from_secs(end))));
+            process.ask(&Unobserved).err().unwrap().cause.unwrap()
+        };
+        for (ends, says) in [
+            ([50, 20, 0], Cause::NotStarted),
+            ([61, 20, 0], Cause::WrongProgram),
+            ([90, 80, 61], Cause::WrongProgram),
+        ] {
+            assert_eq!(why(&new(), ends), says, "{ends:?}");
+        }
+        // Again if a second passes in between.
+        let rests = (0..9).map(|_| new()).any(|process| {
+            let first = why(&process, [90, 80, 61]);
+            first == why(&process, [0; 3])
+        });
+        assert!(rests, "it has just failed");
+    }
+
+    #[test]
+    fn a_run_with_a_model_first_asks_for_all_and_is_told_that_its_fabric_has_ended() {
+        let fixture = Fixture::new(|_, request, stream| {
+            request.line.starts_with("GET") && stream.write_all(json("{}").as_bytes()).is_ok()
+        });
+        let (mut client, process) = (fixture.client(), Arc::new(Process::new(PathBuf::new())));
+        up(&process, &fixture.url);
+        client.process = Some(process);
+        let wait: Observer = Arc::new(Unobserved);
+        for model in ["", "m", "m"] {
+            let mut chat = Chat::new(Name::parse("", "p").unwrap(), "in");
+            model.clone_into(&mut chat.model);
+            let checked = client.check(Box::new(chat), &wait).unwrap();
+            let ended = client.run(checked, &wait, &mut |_| Ok(())).unwrap_err();
+            assert_eq!(ended.cause, Some(Cause::FabricEnded));
+        }
+        let asked = fixture.requests().into_iter().map(|seen| seen.line);
+        let (list, run) = ("GET /models/names", "POST /chat");
+        assert_eq!(Vec::from_iter(asked), [run, list, run, run]);
     }
 }

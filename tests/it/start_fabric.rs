@@ -310,10 +310,24 @@ fn what_polls_starts_nothing_and_the_server_is_ready() {
     let words = "Fabric is started by the first call";
     server.process.wait_stderr(words);
     assert_eq!(started(&folder), [0; 0]);
-    // Unless there was nothing to start for a call.
-    fs::remove_file(folder.path("bin/fabric")).unwrap();
     let headers = [token, ("MCP-Protocol-Version", "2025-06-18")];
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "fabric_list_patterns"}});
+    server.post(&headers, &call).expect_status(200);
+    // Whose end is noticed only when it is asked: its helper stands still.
+    let (pid, helper) = (started(&folder)[0], processes(&folder, 1)[0]);
+    let becomes = |status| {
+        let is_so = || (server.get("/readyz", &[token]).status == status).then_some(());
+        poll(DEADLINE, is_so).expect("its state is seen");
+    };
+    becomes(200);
+    kill("STOP", helper);
+    kill("KILL", pid);
+    becomes(503);
+    kill("CONT", helper);
+    becomes(200);
+    assert_eq!(started(&folder), [pid]);
+    // There was nothing to start for a call.
+    fs::remove_file(folder.path("bin/fabric")).unwrap();
     server.post(&headers, &call).expect_status(200);
     server.get("/readyz", &[token]).expect_status(503);
 }

@@ -197,7 +197,7 @@ impl Client {
     }
 
     /// The Fabric of our own, if requests go to one. It is started if need be, but not for a poll.
-    fn own(&self, observer: &Observer) -> Result<Option<Arc<Running>>, Error> {
+    pub(super) fn own(&self, observer: &Observer) -> Result<Option<Arc<Running>>, Error> {
         match &self.process {
             None => Ok(None),
             Some(own) if observer.is_poll() => own.running().ok_or_else(Error::cancelled).map(Some),

@@ -308,6 +308,12 @@ impl Client {
         observer: &Observer,
         each: Each<'_>,
     ) -> Result<(), Error> {
+        // Fabric lists the models when it first needs them, and meanwhile finds none for other callers.
+        if let Some(own) = self.own(observer)?.filter(|_| !request.model.is_empty()) {
+            let list = Route::Models.request();
+            let ask = || self.get(&list, observer).map(|_| Arc::default());
+            let _ = own.asked.get(Duration::MAX, observer.as_ref(), ask);
+        }
         let input = request.input.len();
         let json = encode(&request.take_body(), observer)?;
         // From here on, only the encoded request is needed.
