@@ -156,7 +156,7 @@ impl Process {
 
     /// The next request gets a new Fabric; requests that the old one still works on go on. There are never more than
     /// two, so nothing is done until the one before has ended.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         let mut retired = lock(&self.retired);
         if retired.strong_count() == 0
             && let Some(one) = self.running()

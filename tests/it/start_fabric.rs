@@ -34,8 +34,10 @@ fn stand_in() {
     let said = "Requested Model = Default Model = Default Vendor = . please run 'fabric --setup'";
     fabric.on_run(Reply::sse().error(said));
     fabric.once_run(Reply::gated(&["begun", ", ended"]));
-    let none = json!({"models": null, "vendors": {}});
-    fabric.on("GET /models/names", Reply::json(none));
+    for _ in 0..4 {
+        let none = json!({"models": null, "vendors": {}});
+        fabric.once("GET /models/names", Reply::json(none));
+    }
     let end = format!("{}/end", std::env::var("HOME").unwrap());
     poll(Duration::from_secs(3600), || fs::metadata(&end).ok());
     fabric.release_all();
@@ -175,6 +177,12 @@ fn one_with_old_settings_or_no_models_or_that_hangs_is_replaced_but_ends_its_run
     let answer = client.answer(&id);
     assert_eq!(answer["result"]["content"][0]["text"], "begun, ended");
     expect_gone(all[0]);
+    // Its vendors may have answered since they were asked.
+    let late = json!({"pattern_name": "ai", "input_text": "A text.", "model_name": "late"});
+    client.success("fabric_run_pattern", late.clone());
+    let said = client.failure("fabric_run_pattern", late, "invalid-request");
+    assert!(said.contains("no model named \"late\""), "{said}");
+    expect_gone(started(&folder)[3]);
 }
 
 #[test]

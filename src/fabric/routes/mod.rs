@@ -613,10 +613,6 @@ impl EventRelay<'_> {
             }
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
-                // It has asked the vendors before they answered.
-                let process = self.client.process.as_ref();
-                let process = process.filter(|_| content.contains("could not find vendor"));
-                process.inspect(|process| process.retire());
                 let said = match content.as_str() {
                     "" => "It gave no reason: look at its own log.",
                     content => content,

@@ -173,6 +173,8 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
                 // Fabric's words for what it finds out before it asks a model.
                 let mut words = ["Default Vendor =", "not available for vendor"].iter();
                 if words.any(|words| error.detail.contains(words)) {
+                    // It may have asked the vendors before they answered.
+                    let _ = fabric.process.as_ref().map(|process| process.retire());
                     return invalid(format!("`{argument}`: {why}")).about(argument);
                 }
                 let end = if error.detail.ends_with('.') { "" } else { "." };
