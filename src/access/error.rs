@@ -13,6 +13,8 @@ pub(crate) enum AccessError {
     BadToken(Flaw),
     /// The token is valid, but this needs another role, the one given here.
     Forbidden(Role),
+    /// The tokens file has no good line now for those without one of their own.
+    Closed,
     /// The token cannot be checked now; ask again after this time.
     Unavailable(Duration),
 }
@@ -53,6 +55,7 @@ impl AccessError {
             AccessError::NoToken => (401, "no_token"),
             AccessError::BadToken(flaw) => (401, flaw.0),
             AccessError::Forbidden(_) => (403, "forbidden"),
+            AccessError::Closed => (403, "closed"),
             AccessError::Unavailable(_) => (503, "unavailable"),
         }
     }
@@ -71,6 +74,8 @@ impl AccessError {
                 role.name(),
                 role.scope()
             ),
+            AccessError::Closed => "Nobody without a line in this server's tokens file is admitted now, because its line * has expired or has a mistake. Tell its operator."
+                .to_owned(),
             AccessError::Unavailable(_) => format!(
                 "This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many at once. Try again in {} s.",
                 self.retry_after().unwrap_or_default()
@@ -99,6 +104,7 @@ mod tests {
             AccessError::BadToken(Flaw::PLACEHOLDER),
             AccessError::BadToken(Flaw::UNKNOWN),
             AccessError::Forbidden(Role::Run),
+            AccessError::Closed,
             AccessError::Unavailable(Duration::from_millis(1001)),
         ];
         let found = refusals.map(|refusal| {
@@ -111,6 +117,7 @@ mod tests {
 client where its variable is set. Get a valid one, then ask again.
 401 unknown: The bearer token is refused: nobody here has this token. Get a valid one, then ask again.
 403 forbidden: This token may not do that: the request needs the role run, or the OAuth scope fabric:run.
+403 closed: Nobody without a line in this server's tokens file is admitted now, because its line * has expired or has a mistake. Tell its operator.
 503 unavailable: This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many at once. Try again in 2 s.";
         assert_eq!(found.join("\n"), expected);
         let found = AccessError::Unavailable(Duration::ZERO).retry_after();

@@ -186,7 +186,7 @@ impl Caller {
                         ..Allowance::clone(&others)
                     }),
                     Err(Flaw::UNKNOWN) => Arc::new(Allowance::of(grant.role)),
-                    Err(flaw) => return Err(AccessError::BadToken(flaw)),
+                    Err(_) => return Err(AccessError::Closed),
                 },
             },
         };

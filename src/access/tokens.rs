@@ -428,7 +428,12 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
     }
     // Without a line for all others, OAuth callers have no limits. A line for them that has a mistake must not have
     // that effect.
-    let is_others = |line: &str| line.trim_ascii_start().starts_with(OTHERS);
+    let is_others = |line: &str| {
+        let words = line.split_ascii_whitespace();
+        let words = words.take_while(|word| !word.starts_with('#')).take(3);
+        let mut words = words.enumerate();
+        words.any(|(at, word)| at < 2 && word.contains(OTHERS) || word == "-")
+    };
     if text.lines().any(is_others) {
         let mut none = Allowance::of(Role::Metrics);
         none.until = Some("1970-01-01".to_owned());
@@ -818,20 +823,16 @@ mod tests {
         assert_eq!(found, (Some(5), Some(1000)));
         let hex = "sha256: is not followed by 64 hex digits";
         let ledger = "tokens-per-month= is counted in the ledger, so it needs --state-dir";
+        let bad = "model=x|models=a,,b|models=a*b|models=\"a\"|models=x models=y|runs-per-minute=0|\
+            runs-per-minute=+5|runs-per-minute=4294967296|until=2099-01-01 until=2099-01-01|until=2026-02-30";
+        for keys in bad.split('|') {
+            let why = mistake(&format!("a run {A} {keys}"), None);
+            assert_eq!(why, format!("line 1: {KEYS}"), "{keys}");
+        }
         for (line, why) in [
             (format!("a run {A} x"), FORM),
-            (format!("a run {A} model=x"), KEYS),
-            (format!("a run {A} models=a,,b"), KEYS),
-            (format!("a run {A} models=a*b"), KEYS),
-            (format!("a run {A} models=\"a\""), KEYS),
-            (format!("a run {A} models=x models=y"), KEYS),
-            (format!("a run {A} runs-per-minute=0"), KEYS),
-            (format!("a run {A} runs-per-minute=+5"), KEYS),
-            (format!("a run {A} runs-per-minute=4294967296"), KEYS),
-            (format!("a run {A} until=2099-01-01 until=2099-01-01"), KEYS),
             (format!("a run SHA256:{A}"), hex),
             (format!("a run {A} tokens-per-month=9"), ledger),
-            (format!("a run {A} until=2026-02-30"), KEYS),
             (format!("a run sha256:{A}"), hex),
             (format!("a run sha256:{:064}", 0), hex),
             (
@@ -854,7 +855,13 @@ mod tests {
         let others = bench.tokens.others().unwrap();
         let found = (others.role, &*others.models);
         assert_eq!(found, (Role::Read, &["tiny".to_owned()][..]));
-        for typo in ["* read - modles=tiny", "a\n *read -"] {
+        for typo in [
+            "* read - modles=tiny",
+            "a\n *read -",
+            "'*' read -",
+            "all read -",
+            "read * -",
+        ] {
             let until = parse(typo, None, true).0[&NOBODY].1.until.clone();
             assert_eq!(until.as_deref(), Some("1970-01-01"), "they may do nothing");
         }

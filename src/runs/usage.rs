@@ -78,6 +78,12 @@ pub(crate) fn usage(
         });
         unread += more;
     }
+    if seen.is_empty() {
+        log::warn!(
+            "no model was asked in that time, as far as the ledger in {} says",
+            folder.display()
+        );
+    }
     if unread > 0 {
         let lines = counted(unread, "line");
         log::warn!("{lines} of the ledger cannot be read: what they record is missing here");

@@ -213,7 +213,7 @@ impl OAuth {
                 role.scope(),
                 error("insufficient_scope", "the token lacks the scope"),
             ),
-            AccessError::Unavailable(_) => return None,
+            AccessError::Closed | AccessError::Unavailable(_) => return None,
         };
         let resource = &self.settings.resource;
         let (origin, path) = (resource.origin(), resource.path());
