@@ -90,8 +90,8 @@ impl Language {
     pub(crate) fn meanings(&self, word: &str) -> &[&'static str] {
         let fewest = PREFIX * word.chars().next().map_or(1, char::len_utf8);
         let ends = word.char_indices().rev().take(ENDING).map(|(at, _)| at);
-        let heads = iter::once(word.len()).chain(ends);
-        let mut heads = heads.filter(|end| *end >= fewest);
+        let ends = ends.filter(|end| *end >= fewest);
+        let mut heads = iter::once(word.len()).chain(ends);
         let meanings = heads.find_map(|end| self.foreign.get(&word[..end]));
         meanings.map_or(&[], Vec::as_slice)
     }

@@ -19,7 +19,7 @@ pub(crate) use index::{Index, purpose};
 pub(crate) use language::LANGUAGE;
 pub(crate) use patterns::shipped;
 pub(crate) use similar::{humanised, skill_names};
-pub(crate) use words::{is_unspaced, plain_letters};
+pub(crate) use words::{is_unspaced, plain_letters, runs};
 
 /// The stems of the words of a text.
 pub(crate) fn stems(text: &str) -> Vec<String> {

@@ -23,7 +23,7 @@ pub(super) fn words(text: &str) -> Vec<String> {
 }
 
 /// The longest stretches of letters and digits of one kind of script, in order.
-pub(super) fn runs(text: &str) -> Vec<&str> {
+pub(crate) fn runs(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for piece in text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '\'' | '’')) {
         // What remains of `it's`, `don't` and `they'll` is not a word.

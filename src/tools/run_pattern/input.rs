@@ -13,7 +13,7 @@ use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
 use crate::tools::{Arguments, Context, Failure, invalid};
 
-use super::missing_text::{SHORT, Thing, is_none, is_stand_in, only_thing};
+use super::missing_text::{Missing, SHORT, is_none, missing};
 
 /// Where the input of a run comes from, unless the call has it.
 pub(super) enum InputSource {
@@ -115,22 +115,20 @@ pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
     let text = given.as_deref().unwrap_or(text);
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
-    let what = match (kind, only_thing(text)) {
+    let is_empty = given.is_some() && is_none(text);
+    let missing = missing(text).or(is_empty.then_some(Missing::Text));
+    let what = match (kind, missing) {
         (Some(what), _) => format!("is {what}, not text"),
         _ if RunId::parse(text).is_some() => format!("is the id of a run: give {run}"),
-        (None, Some(Thing::File | Thing::Attachment | Thing::Source)) => format!(
+        (_, Some(Missing::File)) => format!(
             "only names a file or its path, and files are not opened: give {itself}, or {youtube}"
         ),
-        _ if text.chars().nth(SHORT).is_none() && is_stand_in(text)
-            || given.is_some() && is_none(text) =>
-        {
-            format!(
-                "only stands for a text, points to one or asks for something: give the text itself, or {youtube}"
-            )
-        }
-        (None, Some(_)) if !step.search => format!(
+        (_, Some(Missing::Link)) if !step.search => format!(
             "only points to something that is not opened, such as a link or a video: for a \
              YouTube video give {youtube}, for anything else the text itself"
+        ),
+        (_, Some(Missing::Text)) => format!(
+            "only stands for a text, points to one or asks for something: give the text itself, or {youtube}"
         ),
         _ => return Ok(()),
     };
@@ -217,13 +215,13 @@ mod tests {
         let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
                      https://x\nhttps://y|Link: https://x|https://ja.wikipedia.org/wiki/日本|https://한국.kr|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
-                     Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
+                     Read https://x/y and name the theses|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
                      https://x/y and https://z/y|- https://x/y\n• https://z/y|{\"url\": \"https://x/y\"}|\
                      फ़ाइल https://x/y का सारांश दें|Tóm tắt video này https://x/y|\
-                     Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
+                     Summarize https://x/y. Write for bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
         let holes = "请总结这个PDF|summarize|Can you translate this?|I want you to summarize this article|see above|the user's article|上記の文章|<the user's text>|$(a)|{\"input\": null}|\
-                     Explain this code|What does this error mean?|Make it less robotic|TEXT_GOES_HERE|-p extract_wisdom|the document I uploaded|clipboard contents|{\"text\": \"\", \"pattern\": \"x\"}|[article] [text]";
+                     Explain this code|What does this error mean?|Make it less robotic|TEXT_GOES_HERE|-p extract_wisdom|the document I uploaded|clipboard contents|{\"text\": \"\", \"pattern\": \"x\"}|[article] [text]|[topic]|this|Here is the code:\n\n[code]|the output of run_0123456789abcdef0123456789abcdef";
         for link in links.split('|').chain(holes.split('|')) {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -242,7 +240,8 @@ mod tests {
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|Sum up (\"x.pdf\")|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
                      check this contract for me: x.pdf|which is better: x.pdf or y.pdf|my notes.txt|\
-                     Translate x.docx to Thai and leave tables alone|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt|Annual Report.pdf|../old plan/b c.md|`cat x.txt`";
+                     Translate x.docx to Thai|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt|Annual Report.pdf|../old plan/b c.md|`cat x.txt`|\
+                     Review the code in src/main.rs for security problems|bücher/kapitel 1.txt|/mnt/data/x please|attachment://3|sandbox:/mnt/x";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }
@@ -264,8 +263,8 @@ mod tests {
             assert!(said(bytes).unwrap_err().contains(what), "{bytes}");
         }
         let all = "|text|Exif and JFIF|RIFF: WEBP|a\nExif|httpsː//x|https:/x|Explain: main.rs is slow|#!/bin/sh|\
-                   {\"url\": \"https://x\", \"ok\": true}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|é:/x|\
-                   See /tmp/x or tell me|Explain attachment theory|\
+                   {\"url\": \"https://x\", \"ok\": true}|éhttps://x|/etc is a folder|a/b|C:\\x\ny|\
+                   See /tmp/x or ask Ana|Explain attachment theory|\
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
                    東京で地震 https://x|是/否.对|Das Video war lang|What is a PDF file?|video|\
                    Was ist ein Link?|Compare PDF and EPUB|Translate 'read the document' into German|Improve this: I have attached the file.|\
@@ -276,8 +275,8 @@ mod tests {
                    Please see the attached agenda for tomorrow's meeting. Ana|打印机坏了,见 photo.jpg|\
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
-                   (Message from Anna)|[Email sent to Bob]|This article is good.|Can I translate it?|Show the file above the code|As a user, I want to summarize this|How to write the text|ERROR 404|The pattern summarize is slow|User can translate the page|Эти зумеры|{\"path\": \"\", \"text\": \"Bees make honey.\"}|{\"data\": null, \"errors\": [{\"of\": \"x y\"}]}|0 3 * * * /bin/x.sh|{% block content %}|{{ user }}|your_code fails|\
-                   The Article|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo";
+                   (Message from Anna)|[Email sent to Bob]|This article is good.|Can I translate it?|Show the file above the code|As a baker, I want to summarize this|How to write the text|ERROR 404|The pattern summarize is slow|User can translate the page|Эти зумеры|{\"path\": \"\", \"text\": \"Bees make honey.\"}|{\"data\": null, \"errors\": [{\"of\": \"x y\"}]}|0 3 * * * /bin/x.sh|{% block content %}|{{ user }}|your_code fails|\
+                   clean code|with open(\"x.csv\") as f:|Summarize my sister's report|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
