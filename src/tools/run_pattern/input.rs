@@ -240,8 +240,7 @@ mod tests {
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|Sum up (\"x.pdf\")|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
                      check this contract for me: x.pdf|which is better: x.pdf or y.pdf|my notes.txt|\
-                     Translate x.docx to Thai|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt|Annual Report.pdf|../old plan/b c.md|`cat x.txt`|\
-                     Review the code in src/main.rs for security problems|bücher/kapitel 1.txt|/mnt/data/x please|attachment://3|sandbox:/mnt/x";
+                     Translate x.docx to Thai|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt|Annual Report.pdf|../old plan/b c.md|`cat x.txt`|Review the code in src/main.rs for security problems|bücher/kapitel 1.txt|/mnt/data/x please|attachment://3|sandbox:/mnt/x";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
         }

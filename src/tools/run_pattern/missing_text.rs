@@ -93,7 +93,11 @@ pub(super) fn missing(text: &str) -> Option<Missing> {
     if !is_short && (text.len() > LONGEST || !may_be_path(text)) {
         return None;
     }
-    let bare = text.trim_matches(['"', '\'', '`']);
+    let quotes = ['"', '\'', '`'];
+    let bare = text
+        .strip_prefix(quotes)
+        .and_then(|text| text.strip_suffix(quotes));
+    let bare = bare.unwrap_or(text);
     if is_short && is_file_name(bare) {
         return Some(Missing::File);
     }
@@ -109,8 +113,8 @@ pub(super) fn missing(text: &str) -> Option<Missing> {
     missing.filter(|_| is_missing)
 }
 
-/// Whether there is enough evidence. A request counts where a text begins or ends with it,
-/// a verb that hardly stands elsewhere counts everywhere, and a kind of text where it is marked or "the" is before it.
+/// Whether there is enough evidence. A request counts where a text begins or ends with it, unless it hardly stands
+/// elsewhere, and a kind of text where "the" is before it, or the whole text is marked as the place of another.
 fn is_evident(words: &[InputWord], is_marked: bool) -> bool {
     let is_request = |word: &InputWord| word.is("work ask");
     let is_polite = |words: &[InputWord]| words.iter().all(|word| word.is("polite modal"));
@@ -125,8 +129,11 @@ fn is_evident(words: &[InputWord], is_marked: bool) -> bool {
             "modal" if begins.is_none_or(|begins| at > begins) => content += WORD,
             "ask" if begins.or(ends) != Some(at) => {}
             "ask" | "work" => _ = evidence.insert("request"),
-            "text" if is_led || is_marked => _ = evidence.insert("this"),
-            "" | "text" | "the" | "polite" | "modal" | "says" | "other" => {}
+            "text" => {
+                evidence.extend(is_marked.then_some("place"));
+                evidence.extend(is_led.then_some("this"));
+            }
+            "" | "the" | "polite" | "modal" | "says" | "other" => {}
             list => _ = evidence.insert(list),
         }
         is_led = word.is("the") || is_led && !word.is("text says");
@@ -155,11 +162,8 @@ fn is_file_name(text: &str) -> bool {
 
 /// Whether a text is marked as the place of another: "{{input}}", "[paste text here]", "Input:", "YOUR_TEXT".
 fn is_marked(text: &str) -> bool {
-    let is_within = |pair: &&str| {
-        let rest = text.strip_prefix(|c| pair.starts_with(c));
-        rest.is_some_and(|rest| rest.ends_with(|c| pair.ends_with(c)))
-    };
-    ["【】", "［］", "＜＞", "（）"].iter().any(is_within)
+    let is_within = text.starts_with(['【', '［', '＜', '（']);
+    is_within && text.ends_with(['】', '］', '＞', '）'])
         || is_placeholder(text)
         || text.ends_with([':', '：', '_'])
         || text.contains('_') && !text.contains(char::is_whitespace)
@@ -187,12 +191,11 @@ fn words(text: &str) -> Vec<InputWord> {
         last = piece;
         if let Some(word) = named {
             words.push(word);
-        } else if is_given || is_quoted || !piece.contains(char::is_alphanumeric) {
+        } else if is_given || is_quoted || piece.trim_matches(['*', '=', '|', '?']).is_empty() {
             words.push(InputWord::new("", piece));
-        } else if is_placeholder(piece) && list_of(piece.trim_matches(is_mark)) == Some("text") {
-            words.push(InputWord::new("place", piece));
-        } else if let Some(list) = LIST_OF.get(piece) {
-            words.push(InputWord::new(list, piece));
+        } else if let Some(list) = LIST_OF.get(piece.trim_matches(is_mark)) {
+            let is_place = is_placeholder(piece) && *list == "text";
+            words.push(InputWord::new(if is_place { "place" } else { list }, piece));
         } else {
             let letters = Vec::from_iter(piece.chars());
             let parts = letters.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b));
