@@ -279,12 +279,8 @@ mod tests {
             });
             assert_eq!(first, Ok(Arc::new(1)));
             let shared = |other: thread::ScopedJoinHandle<'_, _>| other.join().unwrap();
-            assert!(
-                others
-                    .into_iter()
-                    .map(shared)
-                    .all(|found| found == Ok(Arc::new(2)))
-            );
+            let mut found = others.into_iter().map(shared);
+            assert!(found.all(|found| found == Ok(Arc::new(2))));
         });
     }
 

@@ -41,17 +41,14 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
     let at_fabric = "reason=\"Fabric at ";
     let cut = Reply::sse().content("canary").cut();
     let list = Reply::json(json!([]));
+    let unexpected = "something that Fabric would not send";
     for (reply, status, reason) in [
         (path.complete(), "api-error status=200", &*said),
         (echo.complete(), "api-error status=200", "reason=[...]"),
         (wrong(500), "internal-error status=500", at_fabric),
         (wrong(401), "api-unauthorized status=401", ""),
         (cut, "stream-interrupted status=200", ""),
-        (
-            list,
-            "api-error status=200",
-            "something that Fabric would not send",
-        ),
+        (list, "api-error status=200", unexpected),
         (Reply::silence(), "timeout reason=", "was silent for 1 s"),
         (Reply::closes(), "api-unavailable reason=", ""),
     ] {
