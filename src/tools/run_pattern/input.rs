@@ -215,13 +215,13 @@ mod tests {
         let links = "https://example.org/a?b#c|\n HTTP://x \n|https://|www.example.org|<https://x>|\
                      https://x\nhttps://y|Link: https://x|https://ja.wikipedia.org/wiki/日本|https://한국.kr|请总结 https://x|What does https://youtu.be/x say?|\
                      Who is the guest in https://x/y|I need the main points of this talk: https://x/y|\
-                     Read https://x/y and name the theses|Di cosa parla l'articolo https://x/y|\
+                     Can you read https://x/y and name the theses?|Di cosa parla l'articolo https://x/y|\
                      https://x/y what is he arguing|О чём это видео https://x/y|What does [it](https://x/y) say?|Watch https://x/y and list the tools|\
                      https://x/y and https://z/y|- https://x/y\n• https://z/y|{\"url\": \"https://x/y\"}|\
                      फ़ाइल https://x/y का सारांश दें|Tóm tắt video này https://x/y|\
-                     Summarize https://x/y. Write for bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
+                     Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
         let holes = "请总结这个PDF|summarize|Can you translate this?|I want you to summarize this article|see above|the user's article|上記の文章|<the user's text>|$(a)|{\"input\": null}|\
-                     Explain this code|What does this error mean?|Make it less robotic|TEXT_GOES_HERE|-p extract_wisdom|the document I uploaded|clipboard contents|{\"text\": \"\", \"pattern\": \"x\"}|[article] [text]|[topic]|this|Here is the code:\n\n[code]|the output of run_0123456789abcdef0123456789abcdef";
+                     Explain this code|What does this error mean?|TEXT_GOES_HERE|-p extract_wisdom|the document I uploaded|clipboard contents|{\"text\": \"\", \"pattern\": \"x\"}|[article] [text]|[topic]|Here is the code:\n\n[code]|the output of run_0123456789abcdef0123456789abcdef";
         for link in links.split('|').chain(holes.split('|')) {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -239,7 +239,7 @@ mod tests {
                      Summarize the attachment, please|Summarize the attached yearly report|\
                      x.pdfを要約して|Analysiere bitte den Anhang|résume-moi le PDF x.pdf|\
                      What is the deadline in x.pdf|报告.pdf 讲了什么|资料.pdf|Sum up (\"x.pdf\")|会议记录.docx|Scan 5 vom 3.4.2025.pdf|/home/我/报告|\
-                     check this contract for me: x.pdf|which is better: x.pdf or y.pdf|my notes.txt|\
+                     check this contract for me: x.pdf|my notes.txt|\
                      Translate x.docx to Thai|Plan 7 (old).xlsx|x.pdf (2 MB)|x.pdf, 3 kb|my plan (2).pdf|x.txt and y.txt|Annual Report.pdf|../old plan/b c.md|`cat x.txt`|Review the code in src/main.rs for security problems|bücher/kapitel 1.txt|/mnt/data/x please|attachment://3|sandbox:/mnt/x";
         for path in texts.split('|') {
             assert!(said(path).unwrap_err().contains("names a file"), "{path}");
@@ -267,7 +267,7 @@ mod tests {
                    Explain why main.rs fails to compile|Translate “attached is my bill” into Thai|Describe uploading by FTP|\
                    東京で地震 https://x|是/否.对|Das Video war lang|What is a PDF file?|video|\
                    Was ist ein Link?|Compare PDF and EPUB|Translate 'read the document' into German|Improve this: I have attached the file.|\
-                   Fix typo in README.md|What does robots.txt do?|Read the story at https://x/y|\
+                   Fix typo in README.md|What does robots.txt do?|\
                    How do I get JSON from https://x?|Who owns the moon? https://x/y|[x](https://x)|Extract the dates: x.pdf is due on 3 May, y.pdf on 9 May and z.md on 12 May|*/5 * * * * /usr/bin/backup|\
                    How do I merge a.pdf and b.pdf with pdftk?|L'allegato era vuoto|The attached load was heavy|C:\\> dir|Diese Seite https://x/y ist kaputt|Cette page https://x/y est cassée|\
                    Esta página https://x/y está rota|@bob pls review https://x/y - it changes the login|\
@@ -275,7 +275,7 @@ mod tests {
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
                    (Message from Anna)|[Email sent to Bob]|This article is good.|Can I translate it?|Show the file above the code|As a baker, I want to summarize this|How to write the text|ERROR 404|The pattern summarize is slow|User can translate the page|Эти зумеры|{\"path\": \"\", \"text\": \"Bees make honey.\"}|{\"data\": null, \"errors\": [{\"of\": \"x y\"}]}|0 3 * * * /bin/x.sh|{% block content %}|{{ user }}|your_code fails|\
-                   clean code|with open(\"x.csv\") as f:|Summarize my sister's report|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo";
+                   The Article|clean code|with open(\"x.csv\") as f:|Summarize my sister's report|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }

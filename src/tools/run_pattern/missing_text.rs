@@ -2,12 +2,14 @@
 //!
 //! The words of a short input are looked up in the lists of `requests.txt`. Words of some lists are evidence that the text
 //! itself is missing: a request such as "summarize", "this" and "my", "clipboard" and "above", "attached", a file, a link.
-//! Each list that the input has words of counts once, links and documents count twice. Other words are content: those of
-//! no list, and what makes a sentence, such as "is" and "because". So is what is quoted or follows a colon. Letters of
-//! scripts without blanks are a quarter of a word each. The rest, such as "of", "please" and "short", are neither.
+//! Each list that the input has words of gives two points, whatever their number, but only one if other texts have such
+//! words as well: "make", "this". A request together with a link or a document gives two more. Other words are content:
+//! those of no list, and what makes a sentence, such as "is" and "because". So is what is quoted or follows a colon.
+//! Letters of scripts without blanks are a quarter of a word each. The rest, such as "of", "please" and "short", are
+//! neither.
 //!
-//! An input is refused if it has one piece of evidence, and two more for each word of content: "Summarize my report" has
-//! two and no content; "Summarize my sister's report" has as much evidence, but one word of content, and is run.
+//! An input is refused if it has two points, and two more for each word of content: "Summarize my report" has three and no
+//! content; "Summarize my sister's report" has as many, but one word of content, and is run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -33,6 +35,9 @@ const UNSPACED: usize = 8;
 
 /// As many letters of scripts without blanks as a word of others counts for.
 const WORD: usize = 4;
+
+/// How many points of evidence refuse an input, and how many more it takes for each word of content.
+const ENOUGH: usize = 2;
 
 /// What is given for no text.
 const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object|lorem|ninguno|aucun|nessuno|brak|无|没有|なし|없음";
@@ -93,6 +98,7 @@ pub(super) fn missing(text: &str) -> Option<Missing> {
     if !is_short && (text.len() > LONGEST || !may_be_path(text)) {
         return None;
     }
+    let text = text.trim_start_matches("* ");
     let quotes = ['"', '\'', '`'];
     let bare = text
         .strip_prefix(quotes)
@@ -128,7 +134,6 @@ fn is_evident(words: &[InputWord], is_marked: bool) -> bool {
         match word.list {
             "modal" if begins.is_none_or(|begins| at > begins) => content += WORD,
             "ask" if begins.or(ends) != Some(at) => {}
-            "ask" | "work" => _ = evidence.insert("request"),
             "text" => {
                 evidence.extend(is_marked.then_some("place"));
                 evidence.extend(is_led.then_some("this"));
@@ -138,9 +143,14 @@ fn is_evident(words: &[InputWord], is_marked: bool) -> bool {
         }
         is_led = word.is("the") || is_led && !word.is("text says");
     }
-    let is_clear = evidence.contains("links") || evidence.contains("documents");
-    let evidence = evidence.len() + usize::from(is_clear);
-    WORD / 2 * evidence >= WORD / 2 + content
+    let has = |lists: &str| lists.split(' ').any(|list| evidence.contains(list));
+    let asks_of_it = has("work ask") && has("links documents");
+    let points = evidence.iter().map(|list| match *list {
+        "ask" | "this" => 1,
+        _ => 2,
+    });
+    let points = points.sum::<usize>() + 2 * usize::from(asks_of_it);
+    WORD * points >= ENOUGH * (WORD + content)
 }
 
 /// Whether a text is the path of a file, or its name, with blanks in it.
@@ -187,7 +197,7 @@ fn words(text: &str) -> Vec<InputWord> {
         let named = named(piece);
         // What follows "Explain:" is content, but what follows "Title: [title]" is not.
         let is_value = last.ends_with([':', '：', '=']) && !piece.starts_with(['[', '<', '{']);
-        is_given |= is_value && named.is_none();
+        is_given |= is_value;
         last = piece;
         if let Some(word) = named {
             words.push(word);
