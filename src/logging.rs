@@ -137,7 +137,11 @@ impl Line {
     }
 
     /// Adds an error's kind, Fabric's HTTP status, and the `reason`, unless that may quote the caller.
-    pub(crate) fn failure(&mut self, error: &Error, reason: &str) {
+    pub(crate) fn failure(&mut self, error: &Error) {
+        let reason = match error.is_private {
+            true => "[...]",
+            false => &error.detail,
+        };
         let by_policy = error.policy_refusal.as_deref().map(|[.., why]| &**why);
         let reason = by_policy.or((!error.kind.quotes_caller()).then_some(reason));
         self.field("error", error.kind.name())

@@ -394,6 +394,10 @@ pub(crate) struct Error {
     pub(crate) argument: Option<Box<str>>,
     /// The pattern and the model that the operator's rules refuse, and why; for the log.
     pub(crate) policy_refusal: Option<Box<[String; 3]>>,
+    /// Whether `detail` may repeat a text of the caller's or a model's, which is not for the log.
+    pub(crate) is_private: bool,
+    /// Output of the run that had arrived: in a chain one text for each step, otherwise at most one.
+    pub(crate) partial: Vec<String>,
 }
 
 impl Error {
@@ -408,7 +412,16 @@ impl Error {
             status: None,
             argument: None,
             policy_refusal: None,
+            is_private: false,
+            partial: Vec::new(),
         }
+    }
+
+    /// Was the call refused before any model was asked?
+    pub(crate) fn is_refusal(&self) -> bool {
+        use Kind::{Forbidden, InvalidRequest, PatternNotFound};
+        let kinds = [Forbidden, InvalidRequest, PatternNotFound];
+        kinds.contains(&self.kind) && self.partial.is_empty()
     }
 
     /// The same error, about this argument, unless it is about another already. `argument` has only the part of the

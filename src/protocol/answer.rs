@@ -252,8 +252,9 @@ pub(crate) struct Refusal {
     pub(crate) code: i32,
     /// What happened, for the error object and the log.
     pub(crate) error: Error,
-    /// Members that MCP requires in `data`, in addition to the error object.
-    pub(crate) data: Map<String, Value>,
+    /// Members that MCP requires in `data`, in addition to the error object. They are rare: in a box, they do not make every
+    /// result larger that may be a refusal.
+    pub(crate) data: Option<Box<Map<String, Value>>>,
     /// Whether the envelope (params and `_meta`) was refused and not the method.
     envelope: bool,
 }
@@ -274,7 +275,7 @@ impl Refusal {
         Refusal {
             code,
             error,
-            data: Map::new(),
+            data: None,
             envelope: false,
         }
     }
@@ -287,14 +288,15 @@ impl Refusal {
 
     /// Adds a member to `data`.
     pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Refusal {
-        self.data.insert(key.into(), value.into());
+        let data = self.data.get_or_insert_default();
+        data.insert(key.into(), value.into());
         self
     }
 
     /// The answer to `id`, if it was readable. `modern`: whether the request is.
     pub(crate) fn answer(self, id: Option<&Id>, modern: bool, request_id: &str) -> Answer {
         let mut data = error_object(&self.error, request_id);
-        data.extend(self.data);
+        data.extend(self.data.into_iter().flat_map(|more| *more));
         let body = jsonrpc::error(id, self.code, &self.error.detail, &data);
         let status = match self.code {
             // To legacy clients 404 says that the session is lost, and nothing else does.

@@ -105,7 +105,7 @@ impl CallHead {
     /// The answer of a call that was refused.
     pub(super) fn refuse(&self, mut refusal: Refusal) -> Answer {
         let revision = self.request.revision;
-        tools::report(self, None, &Err(refusal.error.clone().into()), None);
+        tools::report(self, None, &Err(refusal.error.clone()), None);
         if self.tool.is_none() {
             metrics::failure(&refusal.error);
             let mut line = Line::default();
@@ -120,7 +120,7 @@ impl CallHead {
         {
             // So that the model sees what is wrong and corrects it. If it asked for a task, a result would have to be one.
             let mut result = self.result();
-            tools::write_failure(&refusal.error.into(), &self.request_id, &mut result);
+            tools::write_failure(&refusal.error, &self.request_id, &mut result);
             return result.end();
         } else if self.fault.is_some() {
             refusal.code = jsonrpc::INVALID_PARAMS;
@@ -139,7 +139,7 @@ pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, modern: bool) -> Answer 
 fn log_refusal(level: Level, mut line: Line, refusal: &Refusal, request_id: &str) {
     line.policy_refusal(&refusal.error);
     line.field("ok", false).field("code", refusal.code);
-    line.failure(&refusal.error, &refusal.error.detail);
+    line.failure(&refusal.error);
     line.field("request_id", request_id);
     line.log(level, "fabric_mcp::server");
 }

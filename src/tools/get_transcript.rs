@@ -7,7 +7,7 @@ use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Kind, Transcript, VideoId};
 
 use super::part::Part;
-use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Context, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
@@ -75,7 +75,7 @@ pub(super) fn fetch(
     context: &Arc<Context>,
     video: &VideoId,
     style: &TranscriptStyle,
-) -> Result<Transcript, Failure> {
+) -> Result<Transcript, Error> {
     let (fabric, observer) = (&context.backend.fabric, &context.observer());
     // Held while the call waits for its turn, so that a download that ends in the meantime is for this call, too.
     let download = fabric.download(video);
@@ -95,10 +95,10 @@ pub(super) fn fetch(
     let found = fetch();
     drop(download);
     let found = found.and_then(|found| Arc::unwrap_or_clone(found).1);
-    found.map_err(|error| Failure {
+    found.map_err(|error| Error {
         // The video is private to the caller, and yt-dlp's messages name it.
-        logged: (error.kind == Kind::ApiError).then(|| "[...]".into()),
-        ..error.into()
+        is_private: error.kind == Kind::ApiError,
+        ..error
     })
 }
 

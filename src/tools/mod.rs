@@ -46,7 +46,7 @@ pub(crate) use context::{
     reserve_slots,
 };
 pub(crate) use name_lookup::take_pattern;
-pub(crate) use outcome::{Failure, Outcome, ToolResult, write, write_failure};
+pub(crate) use outcome::{Outcome, ToolResult, write, write_failure};
 pub(crate) use prompt::prompt;
 pub(crate) use run_pattern::file_kind;
 pub(crate) use run_result::{result, silence, task, write_task};
@@ -115,20 +115,20 @@ impl Prepared {
                 let begun = Instant::now();
                 let done = catch_unwind(AssertUnwindSafe(|| work(context)));
                 // The panic hook has logged where it was; a run ends like any other.
-                let bug = |_| Err(Error::bug(&context.head.request_id).into());
+                let bug = |_| Err(Error::bug(&context.head.request_id));
                 let mut done = done.unwrap_or_else(bug);
-                if let Err(Failure { error, .. }) = &mut done {
+                if let Err(error) = &mut done {
                     error.detail = context.backend.policy.offered(&error.detail);
                 }
                 let refusal = match (context.head.fault.clone(), &done) {
                     (Some(fault), Err(more))
-                        if more.is_refusal() && more.error.detail != fault.detail =>
+                        if more.is_refusal() && more.detail != fault.detail =>
                     {
-                        Some(fault.and(more.error.clone()))
+                        Some(fault.and(more.clone()))
                     }
                     // Of a call that asks for a task, a result would have to be one.
                     (None, Err(more)) if context.head.ttl.is_some() && context.run().is_none() => {
-                        Some(more.error.clone())
+                        Some(more.clone())
                     }
                     (fault, _) => fault,
                 };
@@ -236,8 +236,8 @@ impl Tool {
 /// Logs a call that began at `begun` and ended with `outcome`, and writes its result, unless it was answered before. What a
 /// run has come to is stored first.
 fn end_call(mut outcome: ToolResult, begun: Instant, context: &Context, result: &mut ResultWriter) {
-    if let (Err(failure), Some(_)) = (&mut outcome, &context.backend.fabric.process) {
-        failure.error.say_of_own();
+    if let (Err(error), Some(_)) = (&mut outcome, &context.backend.fabric.process) {
+        error.say_of_own();
     }
     let request_id = &context.head.request_id;
     // A run that was not begun took no time.
@@ -249,7 +249,7 @@ fn end_call(mut outcome: ToolResult, begun: Instant, context: &Context, result: 
         return write(&outcome, &backend.policy, account, request_id, result);
     };
     // A refused call leaves no run, unless its caller already knows the run.
-    let is_refused = !context.is_answered() && outcome.as_ref().is_err_and(Failure::is_refusal);
+    let is_refused = !context.is_answered() && outcome.as_ref().is_err_and(Error::is_refusal);
     if is_refused {
         writer.forget();
     }
@@ -281,7 +281,7 @@ pub(crate) fn report(
     usage: Option<Usage>,
 ) {
     let Some(tool) = head.tool else { return };
-    let error = result.as_ref().err().map(|failure| &failure.error);
+    let error = result.as_ref().err();
     let outcome = error.map_or(metrics::OK, |error| error.kind.name());
     metrics::call(tool.name, outcome, took);
     error.into_iter().for_each(metrics::failure);
@@ -298,7 +298,7 @@ pub(crate) fn report(
         Ok(outcome) => {
             line.field(outcome.size.0, outcome.size.1);
         }
-        Err(failure) => log_failure(&mut line, failure),
+        Err(error) => log_failure(&mut line, error),
     }
     line.optional("input_tokens", usage.map(|usage| usage.input_tokens))
         .optional("output_tokens", usage.map(|usage| usage.output_tokens))
@@ -307,8 +307,8 @@ pub(crate) fn report(
     line.log(level, "fabric_mcp::tools");
 }
 
-fn log_failure(line: &mut Line, Failure { error, logged, .. }: &Failure) {
-    line.failure(error, logged.as_deref().unwrap_or(&error.detail));
+fn log_failure(line: &mut Line, error: &Error) {
+    line.failure(error);
     if error.kind == Kind::InvalidRequest {
         let argument = error.argument.as_deref();
         line.field("argument", argument.unwrap_or("(unknown)"));
@@ -469,7 +469,7 @@ mod tests {
         let blamed = |arguments: Value| {
             let error = refusal(tool, &arguments);
             let mut line = Line::default();
-            log_failure(&mut line, &error.into());
+            log_failure(&mut line, &error);
             let line = line.to_logfmt();
             let (before, argument) = line.rsplit_once(" argument=").unwrap();
             let has_reason = before != "error=invalid-request";

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::account::{Account, Reservation};
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, Kind, NameList, no_room};
+use crate::fabric::{Error, NameList, no_room};
 use crate::protocol::{Json, ResultWriter, error_object, jsonrpc};
 use crate::runs::{RunId, RunReport};
 use crate::text::prefix;
@@ -138,37 +138,7 @@ impl Outcome {
 }
 
 /// What the call of a tool came to.
-pub(crate) type ToolResult = Result<Outcome, Failure>;
-
-/// A call that did not work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    /// Why.
-    pub(crate) error: Error,
-    /// Output that had arrived: in a chain one text for each step, otherwise at most one.
-    pub(crate) partial: Vec<String>,
-    /// The error's text for the log, without the parts that repeat the caller's text.
-    pub(crate) logged: Option<Box<str>>,
-}
-
-impl Failure {
-    /// Was the call refused before any model was asked?
-    pub(super) fn is_refusal(&self) -> bool {
-        use Kind::{Forbidden, InvalidRequest, PatternNotFound};
-        let kind = self.error.kind;
-        matches!(kind, Forbidden | InvalidRequest | PatternNotFound) && self.partial.is_empty()
-    }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure {
-            error,
-            partial: Vec::new(),
-            logged: None,
-        }
-    }
-}
+pub(crate) type ToolResult = Result<Outcome, Error>;
 
 /// Appends text items to the list `content`.
 fn write_texts<'t>(out: &mut Json, texts: impl Iterator<Item = &'t str>) {
@@ -194,8 +164,8 @@ pub(crate) fn write(
     let structured = policy.has_structure(result.revision);
     let is_cut = match outcome {
         Ok(outcome) => write_outcome(outcome, structured, account, result),
-        Err(failure) => {
-            write_failure(failure, request_id, result);
+        Err(error) => {
+            write_failure(error, request_id, result);
             result.is_cut()
         }
     };
@@ -205,16 +175,16 @@ pub(crate) fn write(
                 outcome.text.as_ref().map(|(_, text)| text),
                 too_large(outcome.run_id),
             ),
-            Err(failure) => (failure.partial.last(), failure.error.clone()),
+            Err(error) => (error.partial.last(), error.clone()),
         };
         let text = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());
-        let detail = policy.offered(&error.detail);
-        let failure = Failure {
-            partial: text.into_iter().collect(),
-            ..Error { detail, ..error }.into()
+        let error = Error {
+            detail: policy.offered(&error.detail),
+            partial: Vec::from_iter(text),
+            ..error
         };
         result.restart();
-        write_failure(&failure, request_id, result);
+        write_failure(&error, request_id, result);
     }
 }
 
@@ -279,12 +249,11 @@ fn write_outcome(
 }
 
 /// Writes the result of a call that failed: a paragraph, what had arrived, and the error object in `_meta`.
-pub(crate) fn write_failure(failure: &Failure, request_id: &str, result: &mut ResultWriter) {
+pub(crate) fn write_failure(error: &Error, request_id: &str, result: &mut ResultWriter) {
     envelope(result);
-    let error = &failure.error;
     let (title, urn) = (error.kind.title(), error.kind.urn());
     let said = format!("{title}. {} {urn}", error.detail);
-    let partial = failure.partial.iter().map(String::as_str);
+    let partial = error.partial.iter().map(String::as_str);
     let out = result.key("content");
     out.extend(b"[");
     write_texts(out, std::iter::once(said.as_str()).chain(partial));

@@ -16,7 +16,7 @@ use crate::time::timestamp;
 
 use super::outcome::too_large;
 use super::part::nothing_there;
-use super::{Backend, Failure, Outcome, ToolResult};
+use super::{Backend, Outcome, ToolResult};
 
 /// The format of most output.
 pub(super) const DEFAULT_FORMAT: &str = "markdown";
@@ -43,17 +43,16 @@ pub(crate) fn silence(silence: Duration, limit: Duration) -> Option<String> {
 /// Stores the end of a run, and what its steps used.
 pub(super) fn finish(run: &RunWriter, result: ToolResult, usage: Option<Usage>, request_id: &str) {
     let usage = usage.map(|usage| json!(usage));
-    let mut failure = match result {
-        Err(failure) => failure,
+    let mut error = match result {
+        Err(error) => error,
         Ok(Outcome { report, .. }) => {
             return run.finish(RunState::Completed, RunReport { usage, ..report });
         }
     };
     // What had arrived of the result is the run's text already.
     if run.run().record().bytes > 0 {
-        failure.partial.pop();
+        error.partial.pop();
     }
-    let error = failure.error;
     let end = match error.kind {
         Kind::Cancelled => RunState::Cancelled,
         _ => RunState::Failed,
@@ -65,7 +64,7 @@ pub(super) fn finish(run: &RunWriter, result: ToolResult, usage: Option<Usage>, 
             detail: error.detail,
             retry_after_ms: error.retry_after.map(|after| after.as_millis() as u64),
         }),
-        partial: failure.partial,
+        partial: error.partial,
         request_id: Some(request_id.to_owned()),
         ..RunReport::default()
     };
@@ -106,15 +105,12 @@ pub(crate) fn result(
             format!("Output of step {step} ({pattern}), which is not the result: {text}")
         })
     };
-    let failed = |error: Error| match part {
-        Some(_) => error.into(),
-        None => {
+    let failed = |mut error: Error| {
+        if part.is_none() {
             let text = Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty());
-            Failure {
-                partial: earlier().chain(text).collect(),
-                ..error.into()
-            }
+            error.partial = earlier().chain(text).collect();
         }
+        error
     };
     if let (Some(error), None) = (&error, part) {
         return Err(failed(error.clone()));

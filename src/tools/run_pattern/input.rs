@@ -11,7 +11,7 @@ use crate::runs::{Run, RunId, RunState};
 use crate::tools::arguments::is_meant;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
-use crate::tools::{Arguments, Context, Failure, invalid};
+use crate::tools::{Arguments, Context, invalid};
 
 use super::missing_text::{Missing, SHORT, is_none, missing};
 
@@ -53,7 +53,7 @@ impl InputSource {
     }
 
     /// The input. Its memory is charged to the call until it is sent.
-    pub(super) fn text(self, context: &Arc<Context>) -> Result<String, Failure> {
+    pub(super) fn text(self, context: &Arc<Context>) -> Result<String, Error> {
         Ok(match self {
             InputSource::Video(video, style) => {
                 let text = fetch(context, &video, &style)?.transcript;

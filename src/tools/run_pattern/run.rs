@@ -12,7 +12,7 @@ use crate::tools::name_lookup::take_pattern;
 use crate::tools::part::Part;
 use crate::tools::policy::{is_among, no_model};
 use crate::tools::run_result::DEFAULT_FORMAT;
-use crate::tools::{Context, Failure, Outcome, ToolResult, invalid, prompt};
+use crate::tools::{Context, Outcome, ToolResult, invalid, prompt};
 
 use super::input::InputSource;
 use super::missing_text::is_none;
@@ -72,12 +72,12 @@ impl RunPattern {
         let fault = from.as_ref().and_then(|from| from.fault(context));
         let found = Vec::from_iter(fault.map(Err));
         let checked = plan::check(&mut self.steps, &input, lacks_input, found, context);
-        warnings.extend(checked.map_err(|error| self.with_log(error.into()))?);
+        warnings.extend(checked.map_err(|error| self.with_log(error))?);
         if let Some(from) = from {
             input = from.text(context)?;
             // An earlier output may be "None".
             if is_blank(&input) && self.lacks_input(&input) {
-                return Err(plan::no_input(&self.steps[0]).into());
+                return Err(plan::no_input(&self.steps[0]));
             }
             self.echo = short(&input);
         }
@@ -85,7 +85,7 @@ impl RunPattern {
             true => self.first_prompt(input, warnings, context),
             false => self.steps(input, warnings, context),
         };
-        done.map_err(|failure| self.with_log(failure))
+        done.map_err(|error| self.with_log(error))
     }
 
     /// Whether the first step needs an input and this is none, unless a variable is its input.
@@ -122,20 +122,18 @@ impl RunPattern {
         context.begin_run(record)
     }
 
-    /// The failure with its text for the log: none if it may repeat the caller's or the model's text.
-    fn with_log(&self, mut failure: Failure) -> Failure {
-        let detail = &failure.error.detail;
+    /// The error, which is private if it may repeat the caller's or the model's text.
+    fn with_log(&self, mut error: Error) -> Error {
         let texts = self.steps.iter().flat_map(|step| step.variables.values());
-        let texts = texts.chain(&failure.partial).chain(&self.echo);
+        let texts = texts.chain(&error.partial).chain(&self.echo);
         let texts = Vec::from_iter(texts.map(String::as_str));
         let is_short = texts.iter().map(|text| text.len()).sum::<usize>() <= MAX_ECHO;
-        let is_private = match is_short && self.echo.is_some() {
-            true => has_echo(detail, &texts),
+        error.is_private = match is_short && self.echo.is_some() {
+            true => has_echo(&error.detail, &texts),
             // What it may repeat is not known or too long, so no text of a vendor may be logged.
-            false => failure.error.kind == Kind::ApiError,
+            false => error.kind == Kind::ApiError,
         };
-        failure.logged = is_private.then(|| "[...]".into());
-        failure
+        error
     }
 
     /// Shows the prompt of the first step. Nothing is sent to a model. Not inlined: its values would be on the stack of
@@ -203,9 +201,9 @@ impl RunPattern {
             }
             output = self
                 .step(step, take(&mut input), &earlier, context, &mut warnings)
-                .map_err(|failure| Failure {
-                    partial: earlier.drain(..).chain(failure.partial).collect(),
-                    ..failure
+                .map_err(|error| Error {
+                    partial: earlier.drain(..).chain(error.partial).collect(),
+                    ..error
                 })?;
         }
         Ok(output.into_outcome(self.max_chars, warnings, context))
@@ -220,7 +218,7 @@ impl RunPattern {
         earlier: &[String],
         context: &Arc<Context>,
         warnings: &mut Vec<String>,
-    ) -> Result<Output, Failure> {
+    ) -> Result<Output, Error> {
         let (fabric, observer) = (&context.backend.fabric, &context.observer());
         let (i, count, pattern) = (earlier.len(), self.steps.len(), step.pattern.as_str());
         let is_result = i + 1 == count;
@@ -228,7 +226,7 @@ impl RunPattern {
         let models = &context.may_begin((count - i) as u32)?.models;
         if !is_among(models, &step.model) {
             let error = no_model(step, models);
-            return Err(error.of_policy(pattern, step.model_label()).into());
+            return Err(error.of_policy(pattern, step.model_label()));
         }
         context.stream_text(self.stream && is_result);
         if count > 1 {
@@ -285,10 +283,8 @@ impl RunPattern {
             error.detail = format!("Step {} of {count} ({pattern}) failed. {why}", i + 1);
         }
         let partial = Some(output.start(MAX_PARTIAL_TEXT, context));
-        Err(Failure {
-            partial: Vec::from_iter(partial.filter(|text| !text.is_empty())),
-            ..error.into()
-        })
+        error.partial = Vec::from_iter(partial.filter(|text| !text.is_empty()));
+        Err(error)
     }
 }
 
