@@ -62,10 +62,14 @@ fn all(context: &Arc<Context>, limit: usize) -> ToolResult {
     if limit < patterns.len() {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }
-    let none = patterns.is_empty().then(|| Cause::NoPatterns.to_string());
+    let outcome = Outcome::rows(patterns.len());
+    if patterns.is_empty() {
+        let none = Cause::NoPatterns.to_string();
+        return Ok(outcome.member("patterns", &patterns[..]).warn([none]));
+    }
     Ok(Outcome {
-        patterns: Some(patterns.clone()),
-        ..Outcome::rows(patterns.len()).warn(none)
+        names: Some(patterns),
+        ..outcome
     })
 }
 

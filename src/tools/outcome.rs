@@ -24,10 +24,10 @@ const FRAME: usize = 1 << 10;
 /// The result of a call that worked: an object, exactly as the tool's output schema says.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// The members of the object but for the following three: JSON, each after a comma.
+    /// The members of the object but for the text and the warnings: JSON, each after a comma.
     pub(super) members: Json,
-    /// The member `patterns`, which is cached as JSON.
-    pub(crate) patterns: Option<Arc<NameList>>,
+    /// The names that are the whole result, which is cached as JSON.
+    pub(super) names: Option<Arc<NameList>>,
     /// A member that people and models read instead of the JSON: its name, and the text.
     pub(crate) text: Option<(&'static str, String)>,
     /// The member `warnings`, unless there are none. If the text of the result is not JSON, each warning is also a text
@@ -119,21 +119,10 @@ impl Outcome {
         // The first comma is left out where it would be the first character.
         let from = usize::from(self.text.is_none());
         out.extend(self.members.bytes().get(from..).unwrap_or_default());
-        if let Some(patterns) = &self.patterns {
-            let [json, _] = patterns.json();
-            jsonrpc::write_name(out, "patterns").extend(json.as_bytes());
-        }
         if !self.warnings.is_empty() {
             jsonrpc::write_member(out, "warnings", &self.warnings);
         }
         out.extend(b"}");
-    }
-
-    /// The object as a JSON string, if the names are all of it.
-    fn cached(&self) -> Option<&str> {
-        let is_all = self.warnings.is_empty() && self.members.bytes().is_empty();
-        let [_, string] = self.patterns.as_ref().filter(|_| is_all)?.json();
-        Some(string)
     }
 }
 
@@ -210,14 +199,14 @@ fn write_outcome(
 ) -> bool {
     let text = outcome.text.as_ref().map(|(_, text)| text.as_str());
     let mut object = Json::default().charged(account);
-    let cached = outcome.cached();
+    let cached = outcome.names.as_ref().map(|names| names.json());
     if text.is_none() && cached.is_none() {
         outcome.write(&mut object);
     }
-    let json = object.bytes();
+    let json = cached.map_or(object.bytes(), |[json, _]| json.as_bytes());
     let length = match (text, cached) {
         (Some(text), _) => jsonrpc::string_len(text),
-        (None, Some(string)) => string.len(),
+        (None, Some([_, string])) => string.len(),
         (None, None) => json.len() + json.len() / 4,
     };
     envelope(result);
@@ -231,7 +220,7 @@ fn write_outcome(
     } else {
         out.extend(br#"{"type":"text","text":"#);
         match cached {
-            Some(string) => out.extend(string.as_bytes()),
+            Some([_, string]) => out.extend(string.as_bytes()),
             None => jsonrpc::write_json_as_string(out, json),
         }
         out.extend(b"}");
