@@ -31,6 +31,7 @@ const PAGE: usize = 4 << 10;
 
 table! {
     /// What accounts hand out. Each resource is counted in multiples of the number in its row.
+    #[derive(Default)]
     Resource: usize {
         /// Bytes of bodies, messages, outputs, answers and kept text in memory: `--max-memory`.
         Memory = PAGE;
@@ -39,6 +40,7 @@ table! {
         /// Runs that wait for their turn, each on a thread.
         Queue = 1;
         /// Other calls that work, each on a thread.
+        #[default]
         Calls = 1;
         /// Calls that wait for a run of another call.
         Waits = 1;

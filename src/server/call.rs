@@ -31,7 +31,7 @@ pub(crate) struct Call {
 impl Call {
     /// Does it run a pattern? Such a call may be answered before its end.
     pub(crate) fn is_run(&self) -> bool {
-        self.head.needs == Resource::Runs
+        self.head.plan.needs == Resource::Runs
     }
 
     /// Does the call on a thread that `start` finds, and sends the answer to `peer`: when it is done, or for a run,
@@ -46,7 +46,7 @@ impl Call {
         let (account, told) = (&head.caller.account, peer.clone());
         let slots = match self.is_run() && account.is_closed() {
             true => Err(Error::stopped()),
-            false => reserve_slots(account, head.needs),
+            false => reserve_slots(account, head.plan.needs),
         };
         let begun = slots
             .and_then(|(slot, open)| start(Box::new(move || self.run(backend, told, slot, open))));
@@ -97,7 +97,7 @@ impl CallHead {
     /// The answer of a call that could not run or did not finish: there was no free place, or a panic.
     pub(crate) fn fail(&self, error: Error) -> Answer {
         // What is wrong with the arguments helps the caller more, unless the caller has cancelled.
-        let fault = self.fault.clone();
+        let fault = self.plan.fault.clone();
         let fault = fault.filter(|_| error.kind != Kind::Cancelled);
         self.refuse(fault.unwrap_or(error).into())
     }
@@ -110,19 +110,19 @@ impl CallHead {
             metrics::failure(&refusal.error);
             let mut line = Line::default();
             line.field("method", self.method);
-            for (key, value) in &self.fields {
+            for (key, value) in &self.plan.fields {
                 line.field(key, value.as_str());
             }
             let level = logging::level(&refusal.error);
             log_refusal(level, line, &refusal, &self.request_id);
         } else if self.ttl.is_none()
-            && (self.fault.is_none() || revision.knows(Feature::ArgumentErrorsAsResults))
+            && (self.plan.fault.is_none() || revision.knows(Feature::ArgumentErrorsAsResults))
         {
             // So that the model sees what is wrong and corrects it. If it asked for a task, a result would have to be one.
             let mut result = self.result();
             tools::write_failure(&refusal.error, &self.request_id, &mut result);
             return result.end();
-        } else if self.fault.is_some() {
+        } else if self.plan.fault.is_some() {
             refusal.code = jsonrpc::INVALID_PARAMS;
         }
         refusal.answer(Some(&self.id), !revision.is_legacy(), &self.request_id)

@@ -40,7 +40,7 @@ use crate::protocol::{
 };
 use crate::sync::lock;
 use crate::text::shown;
-use crate::tools::{Backend, CallHead, Context};
+use crate::tools::{Backend, CallHead, CallPlan, Context};
 
 pub(crate) use call::{Call, refuse};
 pub(crate) use skills::Skills;
@@ -214,12 +214,9 @@ impl Receiver<'_, '_> {
                 method,
                 request: context,
                 request_id: random::request_id(),
-                needs: Resource::Calls,
                 tool: None,
-                fields: Vec::new(),
-                run_wait: None,
                 ttl: None,
-                fault: None,
+                plan: CallPlan::default(),
             },
             params,
             memory,

@@ -188,7 +188,7 @@ fn one(
         })?;
         work(&run, context, result)
     };
-    request.head.needs = needs;
+    request.head.plan.needs = needs;
     Ok(request.call(work))
 }
 

@@ -9,7 +9,7 @@ use crate::access::Role;
 use crate::account::Resource;
 use crate::protocol::{Feature, Node, Params, Refusal, Revision, jsonrpc, pages};
 use crate::text::shown;
-use crate::tools::{Place, Policy, SHELL, TOOLS, Tool};
+use crate::tools::{self, Place, Policy, SHELL, TOOLS, Tool};
 
 use super::{Action, Request, Server, tasks};
 
@@ -112,7 +112,7 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
         let refusal = Refusal::params(format!(
             "There is no tool \"{shown}\": the tools are {names}."
         ));
-        request.head.fields = vec![
+        request.head.plan.fields = vec![
             ("tool", shown),
             ("reason", "no such tool is offered".into()),
         ];
@@ -142,19 +142,17 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
         Some(Node::Bool(true)) => Place::Shell,
         _ => Place::Call,
     };
-    let prepared = match tool.prepare(arguments, place, &policy) {
+    let (plan, work) = match tool.prepare(arguments, place, &policy) {
         Ok(prepared) => prepared,
         Err(error) => {
-            head.fault = Some(error.clone());
+            head.plan.fault = Some(error.clone());
             return Ok(Action::Answer(head.fail(error)));
         }
     };
-    head.fault = prepared.fault;
-    if is_task && prepared.needs != Resource::Runs && head.fault.is_none() {
+    if is_task && plan.needs != Resource::Runs && plan.fault.is_none() {
         let why = "A dry run cannot be a task: call it without params.task.";
         return Err(Refusal::params(why));
     }
-    (head.fields, head.needs) = (prepared.fields, prepared.needs);
-    head.run_wait = prepared.run_wait;
-    Ok(request.call(prepared.work))
+    head.plan = plan;
+    Ok(request.call(move |context, result| tools::call(work, context, result)))
 }

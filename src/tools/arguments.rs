@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::account::Resource;
 use crate::config::MAX_STRING;
 use crate::encoding::json::decode;
 use crate::error::MOST_FAULTS;
@@ -23,7 +24,7 @@ use crate::protocol::Node;
 use crate::search;
 use crate::text::{closest, joined, letters, shown};
 
-use super::invalid;
+use super::{CallPlan, invalid};
 
 /// What was given in a call, or in an object in it: names and values.
 pub(crate) type Given<'a> = &'a [GivenArgument<'a>];
@@ -52,6 +53,8 @@ pub(super) struct Arguments<'a> {
     /// Arguments that are accepted although they are not in the schema.
     former: Vec<&'static str>,
     faults: Vec<Error>,
+    /// What follows from them for the call.
+    pub(super) plan: CallPlan,
 }
 
 type Constraints = Box<dyn Fn() -> String>;
@@ -447,6 +450,19 @@ impl<'a> Arguments<'a> {
     /// Notes a fault that arguments have together.
     pub(super) fn check(&mut self, fault: impl IntoIterator<Item = Error>) {
         self.faults.extend(fault);
+    }
+
+    /// If there are faults in the arguments, the work only looks up the names in them, if there are any. To be called when
+    /// the plan is complete.
+    pub(super) fn look_up(&mut self, has_names: bool) {
+        let is_safe =
+            |(key, value): &(_, String)| *key != "pattern" || search::shipped(value).is_some();
+        if has_names && let Err(error) = self.faults() {
+            // A name that is no pattern's may be private text in the wrong place.
+            self.plan.fields.retain(is_safe);
+            self.plan.needs = Resource::Calls;
+            self.plan.fault = Some(error);
+        }
     }
 
     /// All that is wrong with the arguments, and those that were not asked for. To be asked once.

@@ -5,7 +5,7 @@ use crate::fabric::Error;
 
 use super::get_run::find;
 use super::run_result::result;
-use super::{Arguments, Policy, Prepared, Tool, invalid};
+use super::{Arguments, Policy, Tool, ToolWork, invalid};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
@@ -16,14 +16,14 @@ pub(super) const TOOL: Tool = Tool {
     declare,
 };
 
-fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let run_id = arguments.required("run_id: The run.", "a string", |_, id| match id {
         "" => Err(invalid(
             "`run_id` is missing: fabric_run_pattern and fabric_get_run give it.",
         )),
         id => Ok(id.to_owned()),
     });
-    Ok(Prepared::new(move |context| {
+    Ok(Box::new(move |context| {
         let run = find(context, "run_id", &run_id)?;
         run.cancel()?;
         run.await_end();

@@ -97,16 +97,23 @@ pub(crate) struct CallHead {
     pub(crate) request: RequestContext,
     /// Correlates the answer with its log line.
     pub(crate) request_id: String,
-    /// The resource of which it takes one while it works.
-    pub(crate) needs: Resource,
     /// The tool, whose failures are results.
     pub(crate) tool: Option<&'static Tool>,
-    /// Further fields of its log line.
+    /// How long its run is kept at least, if it was asked for as a task (2025-11-25).
+    pub(crate) ttl: Option<Duration>,
+    /// What follows from its arguments.
+    pub(crate) plan: CallPlan,
+}
+
+/// What the arguments of a call say about how it is done. By default it needs a thread and nothing else.
+#[derive(Default)]
+pub(crate) struct CallPlan {
+    /// The resource of which it takes one while it works.
+    pub(crate) needs: Resource,
+    /// Further fields of its log line, such as the pattern and the model.
     pub(crate) fields: Vec<(&'static str, String)>,
     /// How long its caller wants to wait for its run.
     pub(crate) run_wait: Option<Duration>,
-    /// How long its run is kept at least, if it was asked for as a task (2025-11-25).
-    pub(crate) ttl: Option<Duration>,
     /// What is wrong with its arguments. Names in them are then only looked up, to tell what is wrong with those too.
     pub(crate) fault: Option<Error>,
 }
@@ -222,7 +229,7 @@ impl Context {
 
     /// The context as Fabric's client waits with it.
     pub(crate) fn observer(self: &Arc<Context>) -> Observer {
-        match &self.head.fault {
+        match &self.head.plan.fault {
             Some(_) => Arc::new(Until {
                 until: self.looks_up_until,
                 observer: self.clone(),
@@ -244,7 +251,7 @@ impl Context {
     /// # Errors
     /// `too-many-requests`, or `cancelled` if the caller left while it waited.
     pub(crate) fn enter(&self, mut guard: Reservation) -> Result<(), Error> {
-        let what = self.head.needs;
+        let what = self.head.plan.needs;
         if guard.what != what {
             let turn = self.turn(what)?;
             guard = turn.ok_or_else(|| busy(self.account(), what))?;
@@ -376,8 +383,9 @@ impl Context {
         let task_after = as_task.then_some(settings.task_after);
         let usual = task_after.into_iter().chain(within).min();
         self.head.tool?;
-        let look_up = self.head.fault.as_ref().map(|_| LOOK_UP);
-        look_up.or(self.head.run_wait).or(usual)
+        let plan = &self.head.plan;
+        let look_up = plan.fault.as_ref().map(|_| LOOK_UP);
+        look_up.or(plan.run_wait).or(usual)
     }
 
     /// The call makes a run with this record from now on. If its caller's patience ends first, the call gets an answer with
@@ -612,7 +620,7 @@ impl CallObserver for Context {
 
     /// No Fabric is started for a call that is refused in any case.
     fn is_poll(&self) -> bool {
-        self.head.fault.is_some()
+        self.head.plan.fault.is_some()
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Error> {

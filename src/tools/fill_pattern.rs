@@ -6,7 +6,7 @@ use crate::fabric::{Error, Name, lacks_nothing};
 use super::arguments::{INPUT, PATTERN, VARIABLES};
 use super::name_lookup::take_pattern;
 use super::run_result::DEFAULT_FORMAT;
-use super::{Arguments, Outcome, Policy, Prepared, Tool, prompt, run_pattern};
+use super::{Arguments, Outcome, Policy, Tool, ToolWork, prompt, run_pattern};
 
 pub(super) const TOOL: Tool = Tool {
     title: "Fill in a Fabric pattern, for you to follow",
@@ -23,7 +23,7 @@ pub(super) const TOOL: Tool = Tool {
 const CODE: &str = "This prompt is not filled in, because there is code between its double \
     braces: they are shown unchanged, and no strategy is added.";
 
-fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<ToolWork, Error> {
     let mut step = arguments.step(PATTERN, "");
     step.input = arguments.text(INPUT);
     step.variables = arguments.variables(VARIABLES);
@@ -37,33 +37,31 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     }
     arguments.check(policy.check("pattern_name", &step.pattern).err());
     let is_named = !arguments.refuses("pattern_name");
-    Ok(Prepared {
-        fields: vec![("pattern", step.pattern.as_str().to_owned())],
-        ..Prepared::new(move |context| {
-            let (fabric, observer) = (&context.backend.fabric, &context.observer());
-            let taken = take_pattern(&mut step.pattern, context)?;
-            let read = fabric.pattern(&step.pattern, observer)?;
-            let name = step.pattern.as_str();
-            let is_raw = fabric.why_raw(name, &read.system_prompt).is_some();
-            let (mut needed, not) = (read.variables(), if is_raw { "not " } else { "" });
-            let text = if is_raw {
-                needed.clear();
-                format!("{}\n{}", read.system_prompt, step.input)
-            } else {
-                lacks_nothing(&step, &needed)?;
-                let strategy = strategy.as_ref().map_or("", Name::as_str);
-                prompt(context, &step, strategy)?
-            };
-            let text = format!(
-                "This is the prompt of the pattern {name}, {not}filled in; no model has been asked. \
-                 Follow it now: your answer is its output.\n\n{text}"
-            );
-            let unused = step.variables.keys().filter(|name| !needed.contains(name));
-            let unused = unused.map(|name| format!("The variable \"{name}\" was not used."));
-            let outcome = Outcome::text("output_text", text).warn(taken);
-            let outcome = outcome.member("output_format", DEFAULT_FORMAT);
-            Ok(outcome.warn(is_raw.then(|| CODE.to_owned())).warn(unused))
-        })
-    }
-    .looked_up(is_named, arguments))
+    arguments.plan.fields = vec![("pattern", step.pattern.as_str().to_owned())];
+    arguments.look_up(is_named);
+    Ok(Box::new(move |context| {
+        let (fabric, observer) = (&context.backend.fabric, &context.observer());
+        let taken = take_pattern(&mut step.pattern, context)?;
+        let read = fabric.pattern(&step.pattern, observer)?;
+        let name = step.pattern.as_str();
+        let is_raw = fabric.why_raw(name, &read.system_prompt).is_some();
+        let (mut needed, not) = (read.variables(), if is_raw { "not " } else { "" });
+        let text = if is_raw {
+            needed.clear();
+            format!("{}\n{}", read.system_prompt, step.input)
+        } else {
+            lacks_nothing(&step, &needed)?;
+            let strategy = strategy.as_ref().map_or("", Name::as_str);
+            prompt(context, &step, strategy)?
+        };
+        let text = format!(
+            "This is the prompt of the pattern {name}, {not}filled in; no model has been asked. \
+             Follow it now: your answer is its output.\n\n{text}"
+        );
+        let unused = step.variables.keys().filter(|name| !needed.contains(name));
+        let unused = unused.map(|name| format!("The variable \"{name}\" was not used."));
+        let outcome = Outcome::text("output_text", text).warn(taken);
+        let outcome = outcome.member("output_format", DEFAULT_FORMAT);
+        Ok(outcome.warn(is_raw.then(|| CODE.to_owned())).warn(unused))
+    }))
 }

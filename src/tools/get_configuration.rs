@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::url::{self, base_url};
 
-use super::{Context, Outcome, Prepared, Tool, ToolResult};
+use super::{Context, Outcome, Tool, ToolResult};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
@@ -18,7 +18,7 @@ pub(super) const TOOL: Tool = Tool {
         (fabric_list_models has those that work), and no secrets.",
     output: r#"{"type":"object","properties":{},"additionalProperties":true}"#,
     read_only: true,
-    declare: |_, _| Ok(Prepared::new(configuration)),
+    declare: |_, _| Ok(Box::new(configuration)),
 };
 
 /// Replaces a value that may be secret.

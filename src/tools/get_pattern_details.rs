@@ -8,7 +8,7 @@ use crate::fabric::{Error, Name, is_runnable, not_runnable};
 use super::arguments::PATTERN;
 use super::name_lookup::take_pattern;
 use super::part::Part;
-use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult};
+use super::{Arguments, Context, Outcome, Policy, Tool, ToolResult, ToolWork};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
@@ -25,16 +25,14 @@ const READ_IT: &str = "Read its text with fabric_get_pattern_details and follow"
 /// Most characters of the prompt, unless more are asked for.
 const USUAL: usize = 8000;
 
-fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let pattern = arguments.step(PATTERN, "").pattern;
     let max = "max_chars: Max characters. Default 8000.";
     let part = arguments.part((MAX_FABRIC_BODY, USUAL), max);
     let is_named = !arguments.refuses("pattern_name");
-    Ok(Prepared {
-        fields: vec![("pattern", pattern.as_str().to_owned())],
-        ..Prepared::new(move |context| details(context, pattern, part))
-    }
-    .looked_up(is_named, arguments))
+    arguments.plan.fields = vec![("pattern", pattern.as_str().to_owned())];
+    arguments.look_up(is_named);
+    Ok(Box::new(move |context| details(context, pattern, part)))
 }
 
 fn details(context: &Arc<Context>, mut name: Name, wanted: (usize, usize)) -> ToolResult {

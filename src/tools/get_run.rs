@@ -15,7 +15,7 @@ use crate::{search, time};
 
 use super::part::Part;
 use super::run_result::{DEFAULT_FORMAT, result};
-use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult, invalid};
+use super::{Arguments, Context, Outcome, Policy, Tool, ToolResult, ToolWork, invalid};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
@@ -41,7 +41,7 @@ const NOT_USED: &str =
 const EXCERPT: usize = 60;
 const SEARCHED: usize = 200;
 
-fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let run_id = arguments.string("run_id: The run.");
     let wait = arguments.wait("wait_seconds: Default 50.", MAX_WAIT);
     let all = (MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
@@ -49,28 +49,24 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
     let query = arguments.string("query: Words in pattern, model or output.");
     let since = arguments.parsed("since: Such as 2d or 2026-11-30.", since);
     let Some(run_id) = run_id else {
-        return Ok(Prepared::new(move |context| {
+        return Ok(Box::new(move |context| {
             list(context, query.as_deref().unwrap_or_default(), since)
         }));
     };
-    let needs = match wait {
-        Some(Duration::ZERO) => Resource::Calls,
-        _ => Resource::Waits,
-    };
-    Ok(Prepared {
-        needs,
-        ..Prepared::new(move |context| {
-            let run = find(context, "run_id", &run_id)?;
-            let usual = context.backend.settings.answer_within;
-            let usual = Some(usual).filter(|usual| !usual.is_zero());
-            let most = Duration::from_secs(MAX_WAIT as u64);
-            let wait = wait.unwrap_or(usual.map_or(most, |usual| usual.min(most)));
-            follow(context, &run, wait, offset)?;
-            let (backend, account) = (&context.backend, context.account());
-            let found = result(&run, Some((offset, max_chars)), backend, account)?;
-            Ok(found.warn((query.is_some() || since.is_some()).then(|| NOT_USED.to_owned())))
-        })
-    })
+    if wait != Some(Duration::ZERO) {
+        arguments.plan.needs = Resource::Waits;
+    }
+    Ok(Box::new(move |context| {
+        let run = find(context, "run_id", &run_id)?;
+        let usual = context.backend.settings.answer_within;
+        let usual = Some(usual).filter(|usual| !usual.is_zero());
+        let most = Duration::from_secs(MAX_WAIT as u64);
+        let wait = wait.unwrap_or(usual.map_or(most, |usual| usual.min(most)));
+        follow(context, &run, wait, offset)?;
+        let (backend, account) = (&context.backend, context.account());
+        let found = result(&run, Some((offset, max_chars)), backend, account)?;
+        Ok(found.warn((query.is_some() || since.is_some()).then(|| NOT_USED.to_owned())))
+    }))
 }
 
 /// The caller's run, which `argument` names, if only as the last one before this call. Unknown, expired and foreign ids get

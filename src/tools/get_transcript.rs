@@ -7,7 +7,7 @@ use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Kind, Transcript, VideoId};
 
 use super::part::Part;
-use super::{Arguments, Context, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Context, Outcome, Policy, Tool, ToolWork};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
@@ -19,12 +19,12 @@ pub(super) const TOOL: Tool = Tool {
     declare,
 };
 
-fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let video = arguments.required("url: Link of one video.", "a string", VideoId::parse);
     let style = TranscriptStyle::read(arguments);
     let usual = (MAX_FABRIC_BODY, MAX_FABRIC_BODY);
     let part = arguments.part(usual, "max_chars: Max characters. Default: all.");
-    Ok(Prepared::new(move |context| {
+    Ok(Box::new(move |context| {
         let found = fetch(context, &video, &style)?;
         let is_said = |text: &String| !text.is_empty() && text != video.as_str();
         let part = Part::of(&found.transcript, part);

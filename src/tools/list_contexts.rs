@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::fabric::Route;
 
-use super::{Context, Outcome, Prepared, Tool, ToolResult};
+use super::{Context, Outcome, Tool, ToolResult};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
@@ -12,7 +12,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
     output: include_str!("results/list_contexts.json"),
     read_only: true,
-    declare: |_, _| Ok(Prepared::new(contexts)),
+    declare: |_, _| Ok(Box::new(contexts)),
 };
 
 fn contexts(context: &Arc<Context>) -> ToolResult {

@@ -3,7 +3,7 @@
 use crate::fabric::Error;
 use crate::text::letters;
 
-use super::{Arguments, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Outcome, Policy, Tool, ToolWork};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
@@ -14,14 +14,14 @@ pub(super) const TOOL: Tool = Tool {
     declare,
 };
 
-fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<ToolWork, Error> {
     // "claude 3.5" is meant as "claude-3-5". A long query must not take long.
     let plain = |name: &str| String::from_iter(letters(name).filter(|c| c.is_alphanumeric()));
     let query = arguments.string("query: Part of a name.");
     let words = query.as_deref().unwrap_or_default().split_whitespace();
     let words = Vec::from_iter(words.map(plain).take(16));
     let policy = policy.clone();
-    Ok(Prepared::new(move |context| {
+    Ok(Box::new(move |context| {
         let found = context.backend.catalog.models(&context.observer())?;
         let mut vendors = found.vendors.clone();
         if vendors.is_empty() {

@@ -9,7 +9,7 @@ use crate::config::MAX_ROWS;
 use crate::fabric::{Cause, Error, is_runnable, not_runnable};
 use crate::text::counted;
 
-use super::{Arguments, Context, Outcome, Policy, Prepared, Tool, ToolResult};
+use super::{Arguments, Context, Outcome, Policy, Tool, ToolResult, ToolWork};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
@@ -28,11 +28,11 @@ const USUAL: usize = 10;
 /// How many of the first results are said not to be runnable.
 const TOP: usize = 3;
 
-fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let query = arguments.string("query: The task in English: what goes in and comes out.");
     let limit = "limit: Max names. Default 10 with query, else all.";
     let limit = arguments.integer(limit, (1, MAX_ROWS));
-    Ok(Prepared::new(move |context| {
+    Ok(Box::new(move |context| {
         match query.as_deref().unwrap_or_default() {
             query if is_for_all(query) => all(context, limit.unwrap_or(usize::MAX)),
             query => search(context, query, limit.unwrap_or(USUAL)),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::fabric::{Cause, Error};
 
 use super::name_lookup::strategy;
-use super::{Arguments, Outcome, Policy, Prepared, Tool};
+use super::{Arguments, Outcome, Policy, Tool, ToolWork};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
@@ -25,10 +25,11 @@ struct StrategyRow<'s> {
     prompt: &'s str,
 }
 
-fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let name = arguments.name("strategy_name: Only one, with its prompt.");
     let is_one = name.is_some();
-    Ok(Prepared::new(move |context| {
+    arguments.look_up(is_one);
+    Ok(Box::new(move |context| {
         let found = context.backend.catalog.strategies(&context.observer())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
         let all = (*found).as_deref();
@@ -46,6 +47,5 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<Prepared, Error>
             .charged(context.account())
             .member("strategies", listed)
             .warn(warning))
-    })
-    .looked_up(is_one, arguments))
+    }))
 }

@@ -24,6 +24,7 @@ mod run_pattern;
 mod run_result;
 
 use std::cell::LazyCell;
+use std::mem::take;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,14 +36,13 @@ pub(crate) use crate::config::Policy;
 pub(crate) use crate::fabric::Place;
 use crate::fabric::{Error, Kind, Usage};
 use crate::logging::Line;
-use crate::protocol::{Node, ResultWriter, Revision, jsonrpc};
-use crate::search::shipped;
+use crate::protocol::{Node, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::text::{closest, wrapped};
 use crate::{logging, metrics};
 
 use arguments::{Arguments, FREE, Given, GivenArgument, is_meant, unquoted};
 pub(crate) use context::{
-    Backend, CallHead, Context, ContextState, LOOK_UP, MethodWork, Peer, RELATED_TASK,
+    Backend, CallHead, CallPlan, Context, ContextState, LOOK_UP, MethodWork, Peer, RELATED_TASK,
     reserve_slots,
 };
 pub(crate) use name_lookup::take_pattern;
@@ -90,76 +90,11 @@ pub(crate) struct Tool {
     pub(crate) read_only: bool,
     /// Asks for all arguments, the required ones first, which also gives the schema. Then checks how they go together,
     /// and returns the work. No I/O.
-    declare: fn(&mut Arguments<'_>, &Policy) -> Result<Prepared, Error>,
+    declare: fn(&mut Arguments<'_>, &Policy) -> Result<ToolWork, Error>,
 }
 
-/// A call with checked arguments.
-pub(crate) struct Prepared {
-    /// Does it and writes its result. Runs once, on a thread that may block.
-    pub(crate) work: MethodWork,
-    /// Further fields of the log line, such as the pattern and the model.
-    pub(crate) fields: Vec<(&'static str, String)>,
-    /// The resource of which it takes one while it works.
-    pub(crate) needs: Resource,
-    /// How long its caller wants to wait for its run.
-    pub(crate) run_wait: Option<Duration>,
-    /// What is wrong with its arguments, if the work looks for more.
-    pub(crate) fault: Option<Error>,
-}
-
-impl Prepared {
-    /// A call without cost, log fields or a wait.
-    fn new(work: impl FnOnce(&Arc<Context>) -> ToolResult + Send + 'static) -> Prepared {
-        Prepared {
-            work: Box::new(move |context, result| {
-                let begun = Instant::now();
-                let done = catch_unwind(AssertUnwindSafe(|| work(context)));
-                // The panic hook has logged where it was; a run ends like any other.
-                let bug = |_| Err(Error::bug(&context.head.request_id));
-                let mut done = done.unwrap_or_else(bug);
-                if let Err(error) = &mut done {
-                    error.detail = context.backend.policy.offered(&error.detail);
-                }
-                let refusal = match (context.head.fault.clone(), &done) {
-                    (Some(fault), Err(more))
-                        if more.is_refusal() && more.detail != fault.detail =>
-                    {
-                        Some(fault.and(more.clone()))
-                    }
-                    // Of a call that asks for a task, a result would have to be one.
-                    (None, Err(more)) if context.head.ttl.is_some() && context.run().is_none() => {
-                        Some(more.clone())
-                    }
-                    (fault, _) => fault,
-                };
-                if let Some(mut error) = refusal {
-                    if context.peer.stopped() {
-                        error = Error::cancelled();
-                    }
-                    return Err(error.into());
-                }
-                end_call(done, begun, context, result);
-                Ok(())
-            }),
-            fields: Vec::new(),
-            needs: Resource::Calls,
-            run_wait: None,
-            fault: None,
-        }
-    }
-
-    /// If there are faults in the arguments, the work only looks up the names in them, if there are any.
-    fn looked_up(mut self, has_names: bool, arguments: &mut Arguments<'_>) -> Prepared {
-        let is_safe = |(key, value): &(_, String)| *key != "pattern" || shipped(value).is_some();
-        if has_names && let Err(error) = arguments.faults() {
-            // A name that is no pattern's may be private text in the wrong place.
-            self.fields.retain(is_safe);
-            self.needs = Resource::Calls;
-            self.fault = Some(error);
-        }
-        self
-    }
-}
+/// Does the work of a tool. Runs once, on a thread that may block.
+pub(crate) type ToolWork = Box<dyn FnOnce(&Arc<Context>) -> ToolResult + Send>;
 
 /// What models call an object of arguments.
 const WRAPPERS: &str = "arguments args parameters params kwargs input tool_input action_input";
@@ -179,8 +114,11 @@ impl Tool {
         given: Given<'_>,
         place: Place,
         policy: &Policy,
-    ) -> Result<Prepared, Error> {
-        let read = |all: &mut Arguments<'_>| (self.declare)(all, policy);
+    ) -> Result<(CallPlan, ToolWork), Error> {
+        let read = |all: &mut Arguments<'_>| {
+            let work = (self.declare)(all, policy)?;
+            Ok((take(&mut all.plan), work))
+        };
         let unwrapped = self.unwrapped(given, policy);
         let given = unwrapped.as_deref().unwrap_or(given);
         Arguments::read(self.name, place, given, read)
@@ -233,6 +171,41 @@ impl Tool {
     }
 }
 
+/// Does the work of a call with checked arguments and writes its result.
+///
+/// # Errors
+/// Its arguments are wrong; or it asks for a task and has failed before there was one.
+pub(crate) fn call(
+    work: ToolWork,
+    context: &Arc<Context>,
+    result: &mut ResultWriter,
+) -> Result<(), Refusal> {
+    let begun = Instant::now();
+    let done = catch_unwind(AssertUnwindSafe(|| work(context)));
+    let head = &context.head;
+    // The panic hook has logged where it was; a run ends like any other.
+    let mut done = done.unwrap_or_else(|_| Err(Error::bug(&head.request_id)));
+    if let Err(error) = &mut done {
+        error.detail = context.backend.policy.offered(&error.detail);
+    }
+    let refusal = match (head.plan.fault.clone(), done) {
+        (Some(fault), Err(more)) if more.is_refusal() && more.detail != fault.detail => {
+            fault.and(more)
+        }
+        (Some(fault), _) => fault,
+        // Of a call that asks for a task, a result would have to be one.
+        (None, Err(error)) if head.ttl.is_some() && context.run().is_none() => error,
+        (None, done) => {
+            end_call(done, begun, context, result);
+            return Ok(());
+        }
+    };
+    Err(match context.peer.stopped() {
+        true => Error::cancelled().into(),
+        false => refusal.into(),
+    })
+}
+
 /// Logs a call that began at `begun` and ended with `outcome`, and writes its result, unless it was answered before. What a
 /// run has come to is stored first.
 fn end_call(mut outcome: ToolResult, begun: Instant, context: &Context, result: &mut ResultWriter) {
@@ -241,7 +214,7 @@ fn end_call(mut outcome: ToolResult, begun: Instant, context: &Context, result: 
     }
     let request_id = &context.head.request_id;
     // A run that was not begun took no time.
-    let has_begun = context.head.needs != Resource::Runs || context.run().is_some();
+    let has_begun = context.head.plan.needs != Resource::Runs || context.run().is_some();
     let took = has_begun.then(|| begun.elapsed());
     report(&context.head, took, &outcome, context.usage());
     let (backend, account) = (&context.backend, context.account());
@@ -288,7 +261,7 @@ pub(crate) fn report(
     let mut line = Line::default();
     line.field("tool", tool.name);
     let by_policy = error.filter(|error| error.policy_refusal.is_some());
-    for (key, value) in head.fields.iter().filter(|_| by_policy.is_none()) {
+    for (key, value) in head.plan.fields.iter().filter(|_| by_policy.is_none()) {
         line.field(key, value.as_str());
     }
     by_policy.inspect(|error| line.policy_refusal(error));
@@ -353,7 +326,7 @@ mod tests {
     }
 
     /// Prepares a call with these arguments, as a message has them.
-    pub(super) fn prepared(tool: &Tool, arguments: &Value) -> Result<Prepared, Error> {
+    pub(super) fn prepared(tool: &Tool, arguments: &Value) -> Result<CallPlan, Error> {
         let message =
             json!({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"arguments": arguments}});
         let message = message.to_string();
@@ -365,8 +338,8 @@ mod tests {
         let Some(Node::Object(arguments)) = params.get("arguments") else {
             panic!("{message}")
         };
-        let prepared = tool.prepare(arguments, Place::Call, &Policy::default())?;
-        prepared.fault.clone().map_or(Ok(prepared), Err)
+        let (plan, _) = tool.prepare(arguments, Place::Call, &Policy::default())?;
+        plan.fault.clone().map_or(Ok(plan), Err)
     }
 
     fn parsed(schema: &str) -> Value {

@@ -20,7 +20,7 @@ use crate::text::is_language;
 use super::arguments::is_usual;
 use super::arguments::{INPUT, PATTERN, VARIABLES};
 use super::name_lookup::instead;
-use super::{Arguments, Policy, Prepared, Tool, invalid};
+use super::{Arguments, Policy, Tool, ToolWork, invalid};
 use input::InputSource;
 pub(crate) use input::file_kind;
 use run::RunPattern;
@@ -47,7 +47,7 @@ const NOT_READ: &str = "`attachments`: Fabric's REST API does not read them, so 
 const MAX_CONTEXT: usize = 10_000_000;
 
 /// The most important arguments come first. A new argument is a statement here.
-fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
+fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<ToolWork, Error> {
     let usual = arguments.step(PATTERN, ", with others in `then`");
     let input = arguments.text(INPUT);
     let from = arguments.object(
@@ -166,16 +166,15 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<Prepared, E
     models.dedup();
     let models = models.iter().map(|model| ("model", (*model).to_owned()));
     let dry = dry_run.then(|| ("dry_run", "true".to_owned()));
-    Ok(Prepared {
-        fields: patterns.chain(models).chain(dry).collect(),
-        needs: match dry_run {
-            true => Resource::Calls,
-            false => Resource::Runs,
-        },
-        run_wait: wait,
-        ..Prepared::new(move |context| run.run(input, from, warnings, context))
+    arguments.plan.fields = patterns.chain(models).chain(dry).collect();
+    arguments.plan.run_wait = wait;
+    if !dry_run {
+        arguments.plan.needs = Resource::Runs;
     }
-    .looked_up(true, arguments))
+    arguments.look_up(true);
+    Ok(Box::new(move |context| {
+        run.run(input, from, warnings, context)
+    }))
 }
 
 /// The arguments of a further step.

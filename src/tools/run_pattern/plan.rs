@@ -40,7 +40,7 @@ pub(super) fn check(
     context: &Arc<Context>,
 ) -> Result<Vec<String>, Error> {
     let (fabric, observer) = (&context.backend.fabric, &context.observer());
-    let fault = context.head.fault.as_ref();
+    let fault = context.head.plan.fault.as_ref();
     // Old versions of Fabric ignore an unknown strategy silently.
     if steps.iter().any(|step| step.strategy.is_some())
         && let Some(all) = context.unless_cancelled(context.backend.catalog.strategies(observer))?

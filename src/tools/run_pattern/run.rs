@@ -61,7 +61,7 @@ impl RunPattern {
         for step in &mut self.steps {
             warnings.extend(take_pattern(&mut step.pattern, context)?);
         }
-        if !self.dry_run && context.head.fault.is_none() {
+        if !self.dry_run && context.head.plan.fault.is_none() {
             self.begin(&input, from.as_ref(), context)?;
         }
         let short = |text: &str| (text.len() <= MAX_ECHO).then(|| text.to_owned());
@@ -108,7 +108,7 @@ impl RunPattern {
         from: Option<&InputSource>,
         context: &Context,
     ) -> Result<(), Error> {
-        if context.head.run_wait.is_some() && !context.backend.runs.keeps() {
+        if context.head.plan.run_wait.is_some() && !context.backend.runs.keeps() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
             return Err(invalid(detail).about("wait_seconds"));
         }

@@ -80,7 +80,7 @@ impl Peer for Post {
 
     fn stopped(&self) -> bool {
         // A run goes on in a session: its answer is lost, but not the run.
-        let leaving_cancels = self.session.is_none() || self.head.needs != Resource::Runs;
+        let leaving_cancels = self.session.is_none() || self.head.plan.needs != Resource::Runs;
         self.cancel.is_cancelled()
             || (!self.is_cut() && leaving_cancels && lock(&self.responder).is_gone())
     }
