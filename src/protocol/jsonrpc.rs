@@ -3,10 +3,9 @@
 //! In scope: messages, ids, error codes, batches. Not in scope: methods, revisions, anything specific to MCP.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::io::Read;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Number;
 
@@ -95,11 +94,9 @@ pub(crate) struct RequestMessage<'a> {
     pub(crate) method: Cow<'a, str>,
     /// The params, if any.
     pub(crate) params: Option<Node<'a>>,
-    /// What is wrong with the params, whatever the method: -32602.
-    pub(crate) fault: Option<&'static str>,
 }
 
-/// An invalid message: its id, if that could be read; [`PARSE_ERROR`] or [`INVALID_REQUEST`]; and what is wrong, or expected.
+/// An invalid message: its id, if that could be read; the code; and what is wrong, or expected.
 pub(crate) type Invalid = (Option<Id>, i32, &'static str);
 
 /// JSON's white space; Unicode has more.
@@ -112,13 +109,13 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
         .all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
 }
 
-/// The error for a batch of more than [`MAX_BATCH`] messages.
+/// The error for a batch of more than [`MAX_BATCH`] messages or [`MAX_LINE_VALUES`] values.
 const TOO_MANY: &str = "The batch holds too many messages: send at most 1000 at once.";
 
 /// Reads one line or body: its message, or those of an array, in order and never none; and whether it is an array. A byte
 /// order mark and white space around the JSON are ignored. The only message is a [`PARSE_ERROR`] for invalid UTF-8 or JSON,
-/// and an [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or an array of more than [`MAX_BATCH`]
-/// messages.
+/// an [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or an array of more than [`MAX_BATCH`] messages,
+/// and either that or [`INVALID_PARAMS`] for more than [`MAX_LINE_VALUES`] values.
 pub(super) fn read(bytes: &[u8]) -> (Vec<Result<Message<'_>, Invalid>>, bool) {
     let one = |message| (vec![message], false);
     let refused = |code, reason| one(Err((None, code, reason)));
@@ -130,57 +127,20 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Result<Message<'_>, Invalid>>, bool) {
         .unwrap_or(text)
         .trim_matches(WHITE_SPACE);
     let mut json = serde_json::Deserializer::from_str(text);
-    let read = if text.starts_with('[') {
-        json.deserialize_seq(BatchReader)
-            .map(|messages| match messages.len() {
-                0 => refused(INVALID_REQUEST, "An empty batch is not a request."),
-                1..=MAX_BATCH => (messages, true),
-                _ => refused(INVALID_REQUEST, TOO_MANY),
-            })
-    } else {
-        MessageReader(&mut MAX_LINE_VALUES.clone())
-            .deserialize(&mut json)
-            .map(one)
-    };
-    read.and_then(|read| json.end().map(|()| read))
-        .unwrap_or_else(|_| one(Err(unreadable(text))))
-}
-
-/// Reads the messages of an array, at most [`MAX_BATCH`] + 1; further ones are skipped.
-struct BatchReader;
-
-impl<'de> Visitor<'de> for BatchReader {
-    type Value = Vec<Result<Message<'de>, Invalid>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array of messages")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let (mut items, mut left) = (Vec::new(), MAX_LINE_VALUES);
-        while items.len() <= MAX_BATCH
-            && let Some(item) = seq.next_element_seed(MessageReader(&mut left))?
-        {
-            items.push(item);
-        }
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(items)
+    let tree = node::read(&mut json, MAX_LINE_VALUES, false);
+    match tree.and_then(|node| json.end().map(|()| node)) {
+        Ok(Node::List(items)) => match items.len() {
+            0 => refused(INVALID_REQUEST, "An empty batch is not a request."),
+            1..=MAX_BATCH => (items.into_iter().map(message).collect(), true),
+            _ => refused(INVALID_REQUEST, TOO_MANY),
+        },
+        Ok(node) => one(message(node)),
+        Err(error) => one(Err(unreadable(text, &error))),
     }
 }
 
-/// Reads one message of a line or body. The number says how many more values of that line or body may be kept.
-struct MessageReader<'l>(&'l mut usize);
-
-impl<'de> DeserializeSeed<'de> for MessageReader<'_> {
-    type Value = Result<Message<'de>, Invalid>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        node::read(from, self.0, 0).map(|(node, fault)| message(node, fault))
-    }
-}
-
-/// What a value is as a message; `fault` is what is wrong with its params.
-fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a>, Invalid> {
+/// What a value is as a message.
+fn message(node: Node<'_>) -> Result<Message<'_>, Invalid> {
     let Node::Object(mut members) = node else {
         return Err((None, INVALID_REQUEST, "A message is a JSON object."));
     };
@@ -192,12 +152,8 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
     let (version, method) = (take("jsonrpc"), take("method"));
     let params = take("params").filter(|params| *params != Node::Null);
     let is_response = take("result").or_else(|| take("error")).is_some();
-    let id = take("id").map(|id| Id::read(&id));
-    let is_known = take("id").is_none();
-    let refuse = |reason| {
-        let id = id.clone().flatten().filter(|_| is_known);
-        Err((id, INVALID_REQUEST, reason))
-    };
+    let id = take("id").map(|id| Id::read(&id).filter(|_| take("id").is_none()));
+    let refuse = |reason| Err((id.clone().flatten(), INVALID_REQUEST, reason));
     if is_doubled {
         return refuse("The message has the same field twice.");
     }
@@ -212,24 +168,24 @@ fn message<'a>(node: Node<'a>, fault: Option<&'static str>) -> Result<Message<'a
     };
     match id {
         None => Ok(Message::Notification { method, params }),
-        Some(Some(id)) => Ok(Message::Request(RequestMessage {
-            id,
-            method,
-            params,
-            fault,
-        })),
+        Some(Some(id)) => Ok(Message::Request(RequestMessage { id, method, params })),
         Some(None) => refuse("\"id\" must be a string of at most 1024 bytes or a 64-bit integer."),
     }
 }
 
 /// Tells text that is not JSON from JSON that is not read, whose id is kept.
-fn unreadable(text: &str) -> Invalid {
+fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
     if serde_json::from_str::<IgnoredAny>(text).is_err() {
         return (None, PARSE_ERROR, "The message is not JSON.");
     }
-    let reason =
+    let nested =
         "The message is nested more than 127 levels deep, or holds a number that is too large.";
-    (Id::sought(&mut text.as_bytes()), INVALID_REQUEST, reason)
+    let (code, reason) = match error.is_data() {
+        false => (INVALID_REQUEST, nested),
+        true if text.starts_with('[') => (INVALID_REQUEST, TOO_MANY),
+        true => (INVALID_PARAMS, node::TOO_MANY),
+    };
+    (Id::sought(&mut text.as_bytes()), code, reason)
 }
 
 /// Ends an answer of [`begin_result`].
@@ -362,11 +318,11 @@ mod tests {
     }
 
     #[test]
-    fn doubled_members_and_too_many_values_are_found_while_reading() {
+    fn doubled_members_and_too_many_values_are_found() {
         let request = |params: &str| {
             let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
             match &read(message.as_bytes()).0[..] {
-                [Ok(Message::Request(request))] => request.fault,
+                [Ok(Message::Request(request))] => request.params.as_ref().unwrap().fault(),
                 other => panic!("{other:?}"),
             }
         };
@@ -378,8 +334,8 @@ mod tests {
         assert_eq!(request(&format!("{{{many}\"z\":0}}")), doubled);
         let values = |n: usize| format!("[{}0]", "0,".repeat(n - 1));
         assert_eq!(request(&values(MAX_VALUES)), None);
-        let over = Some("params hold more than 10000 values, the limit.");
-        assert_eq!(request(&values(MAX_VALUES + 1)), over);
+        let over = "params hold more than 10000 values, the limit.";
+        assert_eq!(request(&values(MAX_VALUES + 1)), Some(over));
         // Only in a message is a result not read.
         let value = crate::encoding::json::decode::<Node<'_>>(br#"{"result":1}"#);
         assert_eq!(value.unwrap().get("result"), Some(&Node::Number(1.into())));
@@ -387,14 +343,14 @@ mod tests {
             r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}}}"#,
             values(9_000)
         );
-        let batch = format!("[{}]", vec![item; 6].join(","));
-        let batch = read(batch.as_bytes());
-        let faults = batch.0.iter().map(|item| match item {
-            Ok(Message::Request(request)) => request.fault.is_some(),
-            _ => panic!(),
-        });
-        let found = faults.collect::<Vec<_>>();
-        assert_eq!(found, [false, false, false, false, false, true]);
+        let batch = |n| format!("[{}]", vec![&*item; n].join(","));
+        assert_eq!(read(batch(5).as_bytes()).0.len(), 5);
+        let refused = |line: &str| read(line.as_bytes()).0.remove(0).unwrap_err();
+        assert_eq!(refused(&batch(6)), (None, INVALID_REQUEST, TOO_MANY));
+        let far = values(MAX_LINE_VALUES);
+        let far = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{far},"id":1}}"#);
+        let id = Some(Id::Number(1.into()));
+        assert_eq!(refused(&far), (id, INVALID_PARAMS, over));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! a message is (`jsonrpc`).
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -22,13 +23,8 @@ use super::answer::Refusal;
 /// The memory of one value beside its text, in bytes.
 pub(crate) const VALUE: usize = 64;
 
-/// Values beyond the limit were left out.
-const TOO_MANY: &str = "params hold more than 10000 values, the limit.";
-
-/// The members that a message needs. Once it has [`FEW`], no others are kept: there may be a million.
-const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
-/// Hardly an object has more members than this.
-const FEW: usize = 16;
+/// The error for params of more than [`MAX_VALUES`] values.
+pub(super) const TOO_MANY: &str = "params hold more than 10000 values, the limit.";
 
 /// Any JSON value.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +88,26 @@ impl<'a> Node<'a> {
             }
     }
 
+    /// What is wrong with it as params, whatever the method.
+    pub(crate) fn fault(&self) -> Option<&'static str> {
+        match self.count() {
+            None => Some("params hold an object with the same field twice."),
+            Some(values) if values > MAX_VALUES => Some(TOO_MANY),
+            Some(_) => None,
+        }
+    }
+
+    /// How many values are in it; `None` if an object has the same member twice.
+    fn count(&self) -> Option<usize> {
+        let count = |node: &Node<'_>| node.count().map(|inner| inner + 1);
+        match self {
+            Node::List(items) => items.iter().map(count).sum(),
+            Node::Object(members) if has_doubles(members) => None,
+            Node::Object(members) => members.iter().map(|(_, member)| count(member)).sum(),
+            _ => Some(0),
+        }
+    }
+
     /// Is it an object?
     pub(crate) fn is_object(&self) -> bool {
         matches!(self, Node::Object(_))
@@ -101,9 +117,10 @@ impl<'a> Node<'a> {
 /// A value outside of a message, within the limits of a message's params.
 impl<'de: 'a, 'a> Deserialize<'de> for Node<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Node<'a>, D::Error> {
-        match read(from, &mut MAX_VALUES.clone(), 1)? {
-            (node, None) => Ok(node),
-            (_, Some(fault)) => Err(D::Error::custom(fault)),
+        let node = read(from, MAX_VALUES + 1, true)?;
+        match node.fault() {
+            None => Ok(node),
+            Some(fault) => Err(D::Error::custom(fault)),
         }
     }
 }
@@ -180,61 +197,46 @@ impl<'p> Params<'p> {
     }
 }
 
-/// Reads a message, or at a `depth` of 1 its params, and says what is wrong with these. At most [`MAX_VALUES`] values are
-/// kept, and at most `line`, the number that may still be kept of the line or body. The message's own members are not
-/// checked: an error needs its id.
+/// Reads a message or an array of messages, or, if `is_inner`, any other value.
 ///
 /// # Errors
-/// It is not JSON.
+/// It is not JSON; or it has more than `most` values, itself included, which alone is an error of the data in the words of
+/// serde_json.
 pub(super) fn read<'de, D: Deserializer<'de>>(
     from: D,
-    line: &mut usize,
-    depth: usize,
-) -> Result<(Node<'de>, Option<&'static str>), D::Error> {
-    let own = MAX_VALUES.min(*line);
-    let (mut left, mut fault) = (own, None);
+    most: usize,
+    is_inner: bool,
+) -> Result<Node<'de>, D::Error> {
     let reader = Reader {
-        left: &mut left,
-        fault: &mut fault,
-        depth,
+        left: &Cell::new(most),
+        is_inner,
+        is_skipped: false,
     };
-    let node = reader.deserialize(from)?;
-    *line -= own - left;
-    Ok((node, fault))
+    reader.deserialize(from)
 }
 
-/// Reads one value; `depth` objects and arrays are around it.
+/// Reads one value.
+#[derive(Clone, Copy)]
 struct Reader<'l> {
-    /// How many more values are kept of the message.
-    left: &'l mut usize,
-    /// What is wrong with the message.
-    fault: &'l mut Option<&'static str>,
-    depth: usize,
-}
-
-impl Reader<'_> {
-    fn within(&mut self) -> Reader<'_> {
-        Reader {
-            left: self.left,
-            fault: self.fault,
-            depth: self.depth + 1,
-        }
-    }
+    /// How many more values may be read.
+    left: &'l Cell<usize>,
+    /// Is it neither a message nor an array of messages?
+    is_inner: bool,
+    /// Is it checked and counted, but not kept?
+    is_skipped: bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Reader<'_> {
     type Value = Node<'de>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Node<'de>, D::Error> {
-        // The members of the message itself are kept in any case: its id is needed for the error.
-        if self.depth > 1 {
-            if *self.left == 0 {
-                *self.fault = Some(TOO_MANY);
-                return IgnoredAny::deserialize(from).map(|_| Node::Null);
-            }
-            *self.left -= 1;
+        let left = self.left.get().checked_sub(1);
+        self.left
+            .set(left.ok_or_else(|| D::Error::custom(TOO_MANY))?);
+        match self.is_skipped {
+            true => IgnoredAny::deserialize(from).map(|_| Node::Null),
+            false => from.deserialize_any(self),
         }
-        from.deserialize_any(self)
     }
 }
 
@@ -273,37 +275,24 @@ impl<'de> Visitor<'de> for Reader<'_> {
         Ok(Node::Text(Cow::Owned(text.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Node<'de>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Node<'de>, A::Error> {
         let mut items = Vec::new();
-        while let Some(item) = seq.next_element_seed(self.within())? {
-            // What is left out must not take room.
-            if *self.fault != Some(TOO_MANY) {
-                items.push(item);
-            }
+        while let Some(item) = seq.next_element_seed(self)? {
+            items.push(item);
         }
         Ok(Node::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Node<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node<'de>, A::Error> {
         let mut members = Vec::new();
         while let Some(MemberName(name)) = map.next_key()? {
-            let is_kept = match self.depth {
-                0 => members.len() < FEW || members.len() < 2 * FEW && MEMBERS.contains(&&*name),
-                _ => *self.fault != Some(TOO_MANY),
+            let reader = Reader {
+                is_inner: true,
+                // A response is not read here, and may be as long as a run's output.
+                is_skipped: !self.is_inner && name == "result",
+                ..self
             };
-            // A response is not read here, and may be as long as a run's output.
-            let is_read = is_kept && (self.depth > 0 || name != "result");
-            let member = match is_read {
-                true => map.next_value_seed(self.within())?,
-                false => map.next_value::<IgnoredAny>().map(|_| Node::Null)?,
-            };
-            if is_kept {
-                members.push((name, member));
-            }
-        }
-        if self.depth > 0 && has_doubles(&members) {
-            let doubled = "params hold an object with the same field twice.";
-            self.fault.get_or_insert(doubled);
+            members.push((name, map.next_value_seed(reader)?));
         }
         Ok(Node::Object(members))
     }
@@ -311,7 +300,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
 
 /// Does an object have the same member twice? A few members are compared with each other, which needs no memory.
 pub(super) fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
-    if members.len() <= FEW {
+    if members.len() <= 16 {
         let mut rest = members.iter().enumerate();
         return rest.any(|(at, (name, _))| members[..at].iter().any(|(before, _)| before == name));
     }

@@ -186,7 +186,7 @@ impl Receiver<'_, '_> {
     fn request(&self, request: &jsonrpc::RequestMessage<'_>) -> Result<Action, Refusal> {
         let params = request.params.as_ref();
         let meta = Meta::read(params).map_err(Refusal::of_envelope)?;
-        if let Some(fault) = request.fault {
+        if let Some(fault) = params.and_then(Node::fault) {
             return Err(Refusal::params(fault).of_envelope());
         }
         let context = self.context(request, &meta)?;
