@@ -429,16 +429,19 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
     // Without a line for all others, OAuth callers have no limits. A line for them that has a mistake must not have
     // that effect.
     let is_others = |line: &str| {
-        let words = line.split_ascii_whitespace();
-        let words = words.take_while(|word| !word.starts_with('#')).take(3);
-        let mut words = words.enumerate();
-        words.any(|(at, word)| at < 2 && word.contains(OTHERS) || word == "-")
+        let words = Vec::from_iter(line.split_ascii_whitespace().take(3));
+        let has_star = words.iter().take(2).any(|word| word.contains(OTHERS));
+        let has_no_token = words
+            .get(2)
+            .is_some_and(|word| ["-", "–", "—"].contains(word));
+        has_star && !words[0].starts_with('#') || has_no_token
     };
-    if text.lines().any(is_others) {
+    let is_bad = |line: &str| line_of(line).is_err() || line.trim_start().starts_with(OTHERS);
+    if !table.contains_key(&NOBODY) && text.lines().any(|line| is_bad(line) && is_others(line)) {
         let mut none = Allowance::of(Role::Metrics);
         none.until = Some("1970-01-01".to_owned());
-        let none = || (Identity::token(OTHERS), Arc::new(none));
-        table.entry(NOBODY).or_insert_with(none);
+        table.insert(NOBODY, (Identity::token(OTHERS), Arc::new(none)));
+        faults.push("so nobody without a line of their own is admitted now".to_owned());
     }
     (table, faults)
 }
@@ -811,10 +814,9 @@ mod tests {
     fn keys_say_what_a_name_may_do_and_a_star_what_all_others_may() {
         let keys = "models=gpt-4o-mini,llama* runs-per-minute=5 tokens-per-month=1000 until=2026-07-28 # x";
         let text = format!(
-            "alice run {A} {keys}\nalice run {B} {}",
+            "alice run {A} {keys}\nalice run {B} {}\n* read - models=tiny",
             keys.replace("28", "29")
         );
-        let text = text + "\n* read - models=tiny";
         let (table, faults) = parse(&text, None, true);
         assert_eq!((table.len(), faults), (3, Vec::new()));
         let allowance = &table[&fingerprint(A)].1;
@@ -822,6 +824,7 @@ mod tests {
         let found = (allowance.runs_per_minute, allowance.tokens_per_month);
         assert_eq!(found, (Some(5), Some(1000)));
         let hex = "sha256: is not followed by 64 hex digits";
+        let star = "the line for * must have a - where other lines have a token|so nobody without a line of their own is admitted now";
         let ledger = "tokens-per-month= is counted in the ledger, so it needs --state-dir";
         let bad = "model=x|models=a,,b|models=a*b|models=\"a\"|models=x models=y|runs-per-minute=0|\
             runs-per-minute=+5|runs-per-minute=4294967296|until=2099-01-01 until=2099-01-01|until=2026-02-30";
@@ -835,10 +838,7 @@ mod tests {
             (format!("a run {A} tokens-per-month=9"), ledger),
             (format!("a run sha256:{A}"), hex),
             (format!("a run sha256:{:064}", 0), hex),
-            (
-                format!("* run {A}"),
-                "the line for * must have a - where other lines have a token",
-            ),
+            (format!("* run {A}"), star),
         ] {
             assert_eq!(mistake(&line, None), format!("line 1: {why}"));
         }
@@ -865,6 +865,8 @@ mod tests {
             let until = parse(typo, None, true).0[&NOBODY].1.until.clone();
             assert_eq!(until.as_deref(), Some("1970-01-01"), "they may do nothing");
         }
+        let others = |line: &str| parse(line, None, true).0.contains_key(&NOBODY);
+        assert!(!others(&format!("- run {A}")) && !others("bob - left\n# * read -"));
     }
 
     #[test]

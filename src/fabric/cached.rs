@@ -83,7 +83,7 @@ impl<T> Cached<T> {
     /// another caller's read.
     ///
     /// # Errors
-    /// The errors of `read`, for every caller that waited for it; cancelled, if `wait` says so. If a read was
+    /// The errors of `read`, for every caller that waited for it; cancelled, if `observer` says so. If a read was
     /// cancelled, panicked or had no memory, only its own caller gets that error.
     pub(crate) fn get(
         &self,

@@ -69,7 +69,7 @@ pub(crate) struct Process {
     /// A path or a name; empty for [`NAMES`].
     program: PathBuf,
     up: Cached<Running>,
-    /// The last one that was replaced because it had found no models.
+    /// The last one that was replaced because it had not found a model.
     retired: Mutex<Weak<Running>>,
     /// When the last request began, or was seen in flight.
     used: Mutex<Instant>,
@@ -88,7 +88,7 @@ pub(crate) struct Running {
     pub(crate) version: String,
     /// When the settings that it has read were written.
     settings: Option<u64>,
-    /// Has a value once it has been asked for its models.
+    /// Has a value once it has been asked for its models, whatever it answered.
     pub(super) asked: Cached<()>,
     helper: Mutex<Child>,
 }
@@ -165,7 +165,7 @@ impl Process {
             *retired = Arc::downgrade(&one);
             // If nobody works with it, its end is waited for here.
             drop(retired);
-            log::info!("Fabric has found no models and is ended; the next call starts another.");
+            log::info!("Fabric has not found a model and is ended; the next call starts another.");
         }
     }
 
@@ -183,7 +183,8 @@ impl Process {
     /// The Fabric that is up; it is started if need be, and ended only when the value is dropped.
     ///
     /// # Errors
-    /// Fabric cannot be started; all callers that waited for it, or ask soon after, get this. Cancelled, if `wait` says so.
+    /// Fabric cannot be started; all callers that waited for it, or ask soon after, get this. Cancelled, if
+    /// `observer` says so.
     pub(crate) fn ask(
         self: &Arc<Process>,
         observer: &dyn CallObserver,
@@ -472,7 +473,7 @@ fn version(program: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::super::fixture::{Fixture, json};
-    use super::super::{Chat, Name, Observer, Unobserved};
+    use super::super::{Catalog, Chat, Name, Observer, Unobserved};
     use super::*;
 
     /// One that is up, at this address.
@@ -549,22 +550,24 @@ mod tests {
 
     #[test]
     fn a_run_with_a_model_first_asks_for_all_and_is_told_that_its_fabric_has_ended() {
-        let fixture = Fixture::new(|_, request, stream| {
-            request.line.starts_with("GET") && stream.write_all(json("{}").as_bytes()).is_ok()
+        let models = json(r#"{"models": ["m"], "vendors": {"v": ["m"]}}"#);
+        let fixture = Fixture::new(move |_, request, stream| {
+            request.line.starts_with("GET") && stream.write_all(models.as_bytes()).is_ok()
         });
         let (mut client, process) = (fixture.client(), Arc::new(Process::new(PathBuf::new())));
         up(&process, &fixture.url);
         client.process = Some(process);
-        let wait: Observer = Arc::new(Unobserved);
-        for model in ["", "m", "m"] {
-            let mut chat = Chat::new(Name::parse("", "p").unwrap(), "in");
-            model.clone_into(&mut chat.model);
+        let (client, wait) = (Arc::new(client), Arc::new(Unobserved) as Observer);
+        let catalog = Catalog::new(client.clone(), IDLE);
+        for _ in 0..2 {
+            catalog.list_models_once(&wait).unwrap();
+            let chat = Chat::new(Name::parse("", "p").unwrap(), "in");
             let checked = client.check(Box::new(chat), &wait).unwrap();
             let ended = client.run(checked, &wait, &mut |_| Ok(())).unwrap_err();
             assert_eq!(ended.cause, Some(Cause::FabricEnded));
         }
         let asked = fixture.requests().into_iter().map(|seen| seen.line);
-        let (list, run) = ("GET /models/names", "POST /chat");
-        assert_eq!(Vec::from_iter(asked), [run, list, run, run]);
+        let all = ["GET /models/names", "POST /chat", "POST /chat"];
+        assert_eq!(Vec::from_iter(asked), all);
     }
 }

@@ -564,7 +564,7 @@ fn is_nothing(name: &str) -> bool {
 
 /// Whether a name leaves the choice to Fabric.
 pub(super) fn is_usual(name: &str) -> bool {
-    is_nothing(name) || ["default", "auto"].contains(&name)
+    is_nothing(name) || ["default", "auto"].contains(&&*name.to_lowercase())
 }
 
 /// Whether what has this name may be meant to be that argument.

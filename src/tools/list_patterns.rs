@@ -40,20 +40,24 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error>
     }))
 }
 
-/// Words of those who ask for all patterns, which name no task.
-const ALL: &str = "a all any are available can could display do does every everything exist existing fabric get give \
-    have help here i in installed is list me my names of offer patterns please see show tell the there these use what \
-    which you your";
+/// Words of those who ask for all patterns; at least one of the first ones.
+const ALL: [&str; 2] = [
+    "* all available every everything list pattern patterns",
+    "a any are can could display does exist existing fabric get give have here installed is me my names of please see show \
+     tell the there these what which you your",
+];
 
 /// Whether a query is empty, or asks for all patterns.
 fn is_for_all(query: &str) -> bool {
-    let words = query.split(|c: char| c.is_whitespace() || ",.?!".contains(c));
-    let words = words.filter(|word| !["", "*"].contains(word));
-    let mut words = words.map(str::to_lowercase);
-    words.all(|word| {
-        ALL.split_whitespace()
-            .any(|known| known == word || word == "pattern")
-    })
+    let query = query.to_lowercase();
+    let words = query.split(|c: char| !c.is_alphanumeric() && c != '*');
+    let words = Vec::from_iter(words.filter(|word| !word.is_empty()));
+    let [asks, other] = ALL.map(|list| Vec::from_iter(list.split_whitespace()));
+    query.is_empty()
+        || words.iter().any(|word| asks.contains(word))
+            && words
+                .iter()
+                .all(|word| asks.contains(word) || other.contains(word))
 }
 
 fn all(context: &Arc<Context>, limit: usize) -> ToolResult {

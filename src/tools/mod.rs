@@ -40,7 +40,7 @@ use crate::protocol::{Node, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::text::{closest, wrapped};
 use crate::{logging, metrics};
 
-use arguments::{Arguments, FREE, Given, GivenArgument, is_meant, unquoted};
+use arguments::{Arguments, FREE, Given, GivenArgument, unquoted};
 pub(crate) use context::{
     Backend, CallHead, CallPlan, Context, ContextState, LOOK_UP, MethodWork, Peer, RELATED_TASK,
     reserve_slots,
@@ -96,9 +96,6 @@ pub(crate) struct Tool {
 /// Does the work of a tool. Runs once, on a thread that may block.
 pub(crate) type ToolWork = Box<dyn FnOnce(&Arc<Context>) -> ToolResult + Send>;
 
-/// What models call an object of arguments.
-const WRAPPERS: &str = "arguments args parameters params kwargs input tool_input action_input";
-
 impl Tool {
     /// Does it run patterns, unless a dry run is asked for?
     pub(crate) fn is_run(&self) -> bool {
@@ -119,34 +116,21 @@ impl Tool {
             let work = (self.declare)(all, policy)?;
             Ok((take(&mut all.plan), work))
         };
-        let unwrapped = self.unwrapped(given, policy);
-        let given = unwrapped.as_deref().unwrap_or(given);
-        Arguments::read(self.name, place, given, read)
-    }
-
-    /// The arguments, if some of them are in an object, as some models give them.
-    fn unwrapped<'a>(&self, given: Given<'a>, policy: &Policy) -> Option<Vec<GivenArgument<'a>>> {
+        // Some models wrap all arguments in one object. A misspelled `dry_run` is not that: the call would be paid for.
+        let known = LazyCell::new(|| self.argument_names(policy));
+        let is_known = |(name, _): &GivenArgument<'_>| known.contains(&&**name);
         // Beside it, they name the tool once more.
         let is_tool = |node: &Node<'_>| node.text() == Some(self.name);
-        let others = Vec::from_iter(given.iter().filter(|(_, node)| !is_tool(node)));
-        let known = LazyCell::new(|| self.argument_names(policy));
-        let is_meant = |(name, _): &GivenArgument<'_>| known.iter().any(|one| is_meant(name, one));
-        // A misspelled `dry_run` wraps nothing: the call would be paid for.
-        let may_wrap = |name: &str| {
-            let is_named = others.len() == 1 || WRAPPERS.split(' ').any(|known| known == name);
-            is_named && closest(name, [FREE]).is_empty() && !known.contains(&name)
+        let others = given.iter().filter(|(_, node)| !is_tool(node));
+        let own = match others.collect::<Vec<_>>()[..] {
+            [one] if !is_known(one) && closest(&one.0, [FREE]).is_empty() => Some(unquoted(&one.1)),
+            _ => None,
         };
-        let find = |(at, (name, node)): (usize, &&'a GivenArgument<'a>)| {
-            let found = may_wrap(name).then(|| unquoted(node).into_owned());
-            match found {
-                Some(Node::Object(own)) => own.iter().any(is_meant).then_some((at, own)),
-                _ => None,
-            }
+        let given = match own.as_deref() {
+            Some(Node::Object(members)) if members.iter().any(is_known) => members,
+            _ => given,
         };
-        let (at, mut all) = others.iter().enumerate().find_map(find)?;
-        let beside = others[..at].iter().chain(&others[at + 1..]);
-        all.extend(beside.copied().cloned());
-        Some(all)
+        Arguments::read(self.name, place, given, read)
     }
 
     /// What it asks for under this policy.

@@ -34,12 +34,13 @@ fn stand_in() {
     let said = "Requested Model = Default Model = Default Vendor = . please run 'fabric --setup'";
     fabric.on_run(Reply::sse().error(said));
     fabric.once_run(Reply::gated(&["begun", ", ended"]));
-    for _ in 0..4 {
+    let home = std::env::var("HOME").unwrap();
+    for _ in (0..4).filter(|_| fs::metadata(format!("{home}/up")).is_err()) {
         let none = json!({"models": null, "vendors": {}});
         fabric.once("GET /models/names", Reply::json(none));
     }
-    let end = format!("{}/end", std::env::var("HOME").unwrap());
-    poll(Duration::from_secs(3600), || fs::metadata(&end).ok());
+    let end = || fs::metadata(format!("{home}/end")).ok();
+    poll(Duration::from_secs(3600), end);
     fabric.release_all();
     std::thread::park();
 }
@@ -168,6 +169,7 @@ fn one_with_old_settings_or_no_models_or_that_hangs_is_replaced_but_ends_its_run
     late(&mut client, "fabric_list_contexts");
     assert_eq!(started(&folder), all, "it answers others");
     kill("STOP", all[2]);
+    folder.write("up", "");
     late(&mut client, "fabric_list_strategies");
     let process = client.process();
     process.wait_stderr("Fabric has stopped answering and is ended; the next call starts another.");

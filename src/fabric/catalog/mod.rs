@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::cached::Cached;
 use super::observer::SLICE;
 use super::{
-    CallObserver, Client, Error, Kind, Models, Name, NameList, Observer, Strategy, no_room,
+    CallObserver, Client, Error, Kind, Models, Name, NameList, Observer, Strategy, Until, no_room,
 };
 use crate::config::MAX_FABRIC_BODY;
 use crate::logging;
@@ -211,6 +211,27 @@ impl Catalog {
         self.models.get(SHARED, observer.as_ref(), read)
     }
 
+    /// Lets a Fabric of our own list its models before the first run that names one: it would do so for that run, and
+    /// meanwhile finds none for other callers. Another Fabric may also have other models than the one before.
+    ///
+    /// # Errors
+    /// Fabric cannot be started, or the caller cancelled.
+    pub(crate) fn list_models_once(&self, observer: &Observer) -> Result<(), Error> {
+        observer.still_waiting()?;
+        let Some(own) = self.fabric.own(observer)? else {
+            return Ok(());
+        };
+        let ask = || {
+            self.models.invalidate(|_| true);
+            let limited: Observer = Arc::new(Until::after(LONG_PATIENCE, observer.clone()));
+            // If that fails, the run itself will say why.
+            let _ = self.models(&limited);
+            observer.still_waiting().map(Arc::new)
+        };
+        let asked = own.asked.get(Duration::MAX, observer.as_ref(), ask);
+        asked.map(drop)
+    }
+
     /// The models of the last read, if that has not expired. Sends no request.
     pub(crate) fn cached_models(&self) -> Option<Arc<Models>> {
         self.models.latest(Instant::now().checked_sub(self.ttl))
@@ -220,7 +241,7 @@ impl Catalog {
     /// many fail because Fabric is gone, the refresh fails.
     fn read_patterns(&self, names: &NameList, observer: &Observer) -> Result<Vec<Entry>, Error> {
         let next = AtomicUsize::new(0);
-        // Only this thread asks `wait` whether to go on, which need not support several threads.
+        // Only this thread asks `observer` whether to go on, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
         let entries = std::thread::scope(|scope| {
             // A failure must be looked at before more is requested.

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::config::{MAX_RUN_OUTPUT, MAX_VARIABLES};
 use crate::encoding::json::decode;
 use crate::encoding::percent::percent_encode;
+use crate::search;
 use crate::table::table;
 use crate::text;
 
@@ -308,12 +309,6 @@ impl Client {
         observer: &Observer,
         each: Each<'_>,
     ) -> Result<(), Error> {
-        // Fabric lists the models when it first needs them, and meanwhile finds none for other callers.
-        if let Some(own) = self.own(observer)?.filter(|_| !request.model.is_empty()) {
-            let list = Route::Models.request();
-            let ask = || self.get(&list, observer).map(|_| Arc::default());
-            let _ = own.asked.get(Duration::MAX, observer.as_ref(), ask);
-        }
         let input = request.input.len();
         let json = encode(&request.take_body(), observer)?;
         // From here on, only the encoded request is needed.
@@ -441,10 +436,13 @@ pub(crate) struct Checked {
 pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error> {
     let (place, pattern, given) = (&step.place, step.pattern.as_str(), &step.variables);
     let is_missing = |name: &&String| {
-        let value = given.get(*name).map_or("", |value| value.trim());
+        let Some(value) = given.get(*name).map(|value| value.trim()) else {
+            return true;
+        };
         let within = value.trim_matches(['<', '>', '[', ']', '{', '}']);
         // Copied from the shape below, or a place for it: "<lang_code>".
-        ["", "…", "..."].contains(&value) || names::is_same(within, name)
+        let is_blank = value.is_empty() && search::shipped(pattern).is_some();
+        is_blank || ["…", "..."].contains(&value) || names::is_same(within, name)
     };
     let missing = needed.iter().filter(is_missing).map(String::as_str);
     let missing = Vec::from_iter(missing.take(MAX_VARIABLES));
@@ -498,8 +496,10 @@ pub(crate) fn not_found(name: &Name, names: &NameList, allows: &dyn Fn(&str) -> 
         return Error::of(Cause::NoPatterns, &[]);
     }
     let wanted = name.as_str();
-    let close = text::closest(wanted, names.iter()).into_iter();
-    let meant = close.filter(|known| text::is_misspelled(wanted, known) && allows(known));
+    // Some give the name of its file.
+    let bare = wanted.strip_suffix(".md").unwrap_or(wanted);
+    let close = text::closest(bare, names.iter()).into_iter();
+    let meant = close.filter(|known| text::is_misspelled(bare, known) && allows(known));
     let meant = names::suggestion(meant);
     let found = match meant.is_empty() {
         true => names.index().search(wanted, MOST_FOUND, allows).hits,
@@ -521,7 +521,7 @@ fn members(body: &[u8]) -> Option<Map<String, Value>> {
     decode::<Option<_>>(body).map(Option::unwrap_or_default)
 }
 
-/// Encodes a request, charged to `wait` until it is sent.
+/// Encodes a request, charged to `observer` until it is sent.
 fn encode(body: &impl Serialize, observer: &Observer) -> Result<Vec<u8>, Error> {
     // Cannot fail: there are only texts and numbers in it, with texts as keys.
     let json = serde_json::to_vec(body).unwrap_or_default();

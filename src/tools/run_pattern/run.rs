@@ -243,6 +243,9 @@ impl RunPattern {
                 let name = shown(name, 64);
                 format!("The pattern {pattern} has no variable \"{name}\": its value was not used.")
             }));
+            if !step.model.is_empty() {
+                context.backend.catalog.list_models_once(observer)?;
+            }
             context.count()?;
             // From here on, silence counts as silence of the model.
             output.relay(DEFAULT_FORMAT, "", context)?;
