@@ -166,12 +166,7 @@ pub(crate) fn variables(field: &str, variables: &BTreeMap<String, String>) -> Re
 /// The one of these names that is `wanted`, or else the only one that differs from it in nothing but case and
 /// separators.
 pub(crate) fn alike<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let bare = wanted.strip_suffix(".md").unwrap_or(wanted);
-    let is_alike = |name: &&str| {
-        [wanted, bare]
-            .iter()
-            .any(|one| letters(name).eq(letters(one)))
-    };
+    let is_alike = |name: &&str| letters(name).eq(letters(wanted));
     let alike = names.into_iter().filter(is_alike);
     match *alike.collect::<Vec<_>>() {
         [one] => Some(one),
