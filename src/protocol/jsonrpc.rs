@@ -109,8 +109,11 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
         .all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
 }
 
-/// The error for a batch of more than [`MAX_BATCH`] messages or [`MAX_LINE_VALUES`] values.
+/// The error for a batch of more than [`MAX_BATCH`] messages.
 const TOO_MANY: &str = "The batch holds too many messages: send at most 1000 at once.";
+/// The error for one of more than [`MAX_LINE_VALUES`] values.
+const TOO_LARGE: &str =
+    "The batch holds more than 50000 values, the limit: send fewer messages at once.";
 
 /// Reads one line or body: its message, or those of an array, in order and never none; and whether it is an array. A byte
 /// order mark and white space around the JSON are ignored. The only message is a [`PARSE_ERROR`] for invalid UTF-8 or JSON,
@@ -182,7 +185,7 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
         "The message is nested more than 127 levels deep, or holds a number that is too large.";
     let (code, reason) = match error.is_data() {
         false => (INVALID_REQUEST, nested),
-        true if text.starts_with('[') => (INVALID_REQUEST, TOO_MANY),
+        true if text.starts_with('[') => (INVALID_REQUEST, TOO_LARGE),
         true => (INVALID_PARAMS, node::TOO_MANY),
     };
     (Id::sought(&mut text.as_bytes()), code, reason)
@@ -346,7 +349,7 @@ mod tests {
         let batch = |n| format!("[{}]", vec![&*item; n].join(","));
         assert_eq!(read(batch(5).as_bytes()).0.len(), 5);
         let refused = |line: &str| read(line.as_bytes()).0.remove(0).unwrap_err();
-        assert_eq!(refused(&batch(6)), (None, INVALID_REQUEST, TOO_MANY));
+        assert_eq!(refused(&batch(6)), (None, INVALID_REQUEST, TOO_LARGE));
         let far = values(MAX_LINE_VALUES);
         let far = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{far},"id":1}}"#);
         let id = Some(Id::Number(1.into()));
