@@ -5,8 +5,8 @@ use std::fmt::Display;
 
 use super::flags::{FABRIC, FLAGS, HTTP, RUNS, SERVER};
 use crate::clients::CLIENTS;
-use crate::config;
 use crate::error::{Cause, Kind};
+use crate::{account, config, runs};
 
 /// A topic of the help.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,38 +73,44 @@ impl Topic {
     }
 }
 
+/// Values of `config`, each with its name, which is that of its hole, and in its unit.
+macro_rules! bounds {
+    ($($unit:ident: $($name:ident)+;)+) => {
+        [$($((stringify!($name), $unit(config::$name)),)+)+]
+    };
+}
+
 /// The text with values in the place of `<NAME>`.
 fn filled(text: &str) -> String {
+    let count = |number: usize| number.to_string();
     let kib = |bytes: usize| format!("{} KiB", bytes >> 10);
     let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
+    let kept = |in_folder| {
+        let (runs, bytes) = runs::bounds(in_folder);
+        format!("{runs} and {}", mib(bytes))
+    };
     let limits = CLIENTS.iter().map(|c| (c.name, c.limit_words));
     let kinds = Kind::ALL.iter().map(|kind| (kind.name(), kind.help()));
     let holes = [
-        ("MAX_MESSAGE", mib(config::MAX_MESSAGE)),
-        ("MAX_STRING", kib(config::MAX_STRING)),
-        ("MAX_NAME", config::MAX_NAME.to_string()),
-        ("MAX_VARIABLES", config::MAX_VARIABLES.to_string()),
-        ("MAX_VARIABLE_VALUE", kib(config::MAX_VARIABLE_VALUE)),
-        ("MAX_RUN_OUTPUT", mib(config::MAX_RUN_OUTPUT)),
-        ("MAX_FABRIC_BODY", mib(config::MAX_FABRIC_BODY)),
-        ("MAX_PARTIAL_TEXT", kib(config::MAX_PARTIAL_TEXT)),
-        ("MAX_BATCH", config::MAX_BATCH.to_string()),
-        ("MAX_ID", kib(config::MAX_ID)),
-        ("MAX_QUEUED_RUNS", config::MAX_QUEUED_RUNS.to_string()),
-        ("HTTP_MAX_RUNS", config::HTTP_MAX_RUNS.to_string()),
-        ("MAX_SESSIONS", config::MAX_SESSIONS.to_string()),
-        ("MAX_HEAD", kib(config::MAX_HEAD)),
-        ("MAX_HEADERS", config::MAX_HEADERS.to_string()),
+        ("SHARED_SEATS", count(account::SHARED_SEATS)),
+        ("IN_MEMORY", kept(false)),
+        ("IN_FOLDER", kept(true)),
         ("CLIENT_LIMITS", list(limits)),
         ("KINDS", list(kinds)),
         ("CAUSES", causes()),
     ];
-    let flags = FLAGS.iter();
-    let defaults = flags.map(|flag| (format!("--{}", flag.long), flag.default_value().to_owned()));
-    let holes = holes.map(|(name, value)| (name.to_owned(), value));
-    let all = holes.into_iter().chain(defaults);
-    all.fold(text.to_owned(), |text, (name, value)| {
+    let bounds = bounds! {
+        mib: MAX_MESSAGE MAX_RUN_OUTPUT MAX_FABRIC_BODY;
+        kib: MAX_STRING MAX_VARIABLE_VALUE MAX_PARTIAL_TEXT MAX_ID MAX_HEAD;
+        count: MAX_NAME MAX_VARIABLES MAX_CHAIN_STEPS MAX_BATCH MAX_QUEUED_RUNS HTTP_MAX_RUNS;
+        count: MAX_SESSIONS MAX_HEADERS SHOWN_PROMPT;
+    };
+    let all = bounds.into_iter().chain(holes);
+    let text = all.fold(text.to_owned(), |text, (name, value)| {
         text.replace(&format!("<{name}>"), &value)
+    });
+    FLAGS.iter().fold(text, |text, flag| {
+        text.replace(&format!("<--{}>", flag.long), flag.default_value())
     })
 }
 
@@ -162,7 +168,13 @@ mod tests {
     #[test]
     fn topics_are_named_once_and_each_section_of_settings_has_one() {
         let names: HashSet<_> = TOPICS.iter().map(|topic| topic.name).collect();
-        assert_eq!(names.len(), TOPICS.len());
+        let files = std::fs::read_dir("src/cli/topics").unwrap().count();
+        let numbers = (names.len(), TOPICS.len());
+        assert_eq!(numbers, (files, files), "TOPICS, and src/cli/topics");
+        let readme = include_str!("../../README.md");
+        let mut names = names.into_iter();
+        let missing = names.find(|name| !readme.contains(&format!("`{name}`")));
+        assert_eq!(missing, None, "the topics of README.md");
         for section in SECTIONS {
             let found = TOPICS.iter();
             let found = found.filter(|topic| topic.section == Some(section)).count();

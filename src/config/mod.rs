@@ -53,12 +53,14 @@ pub(crate) const MAX_VARIABLE_VALUE: usize = 64 << 10;
 pub(crate) const MAX_CHAIN_STEPS: usize = 8;
 /// Longest partial text in the result of a failed run, in bytes.
 pub(crate) const MAX_PARTIAL_TEXT: usize = 64 << 10;
+/// Characters of a pattern's prompt that are shown, unless more are asked for.
+pub(crate) const SHOWN_PROMPT: usize = 8000;
 /// Most messages in one JSON-RPC batch.
 pub(crate) const MAX_BATCH: usize = 1000;
 /// Largest `limit` of `fabric_list_patterns`.
 pub(crate) const MAX_ROWS: usize = 10_000;
 
-// Concurrency.
+// Memory, messages and concurrency.
 
 /// Default of `--max-memory`: bytes that all requests, calls, outputs and answers may hold together.
 pub(crate) const DEFAULT_MEMORY: usize = 256 << 20;

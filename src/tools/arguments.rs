@@ -334,14 +334,13 @@ impl<'a> Arguments<'a> {
     }
 
     /// Which part of a text of at most `most` characters is wanted: how many to skip, and at most how many to return, which
-    /// is `usual` if left out. `line` is for `max_chars`.
-    pub(super) fn part(
-        &mut self,
-        (most, usual): (usize, usize),
-        line: ArgumentLine,
-    ) -> (usize, usize) {
+    /// is `usual` if left out.
+    pub(super) fn part(&mut self, most: usize, usual: usize) -> (usize, usize) {
         let offset = self.integer("offset: Characters to skip.", (0, most));
-        let max_chars = self.integer(line, (1, most));
+        let max_chars = self.integer("max_chars: Max characters.", (1, most));
+        if usual < most {
+            *self.last().description.to_mut() += &format!(" Default {usual}.");
+        }
         (offset.unwrap_or(0), max_chars.unwrap_or(usual))
     }
 
@@ -539,7 +538,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// What was just asked for.
-    fn last(&mut self) -> &mut Argument {
+    pub(super) fn last(&mut self) -> &mut Argument {
         self.asked.last_mut().expect("something was asked for")
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::config::MAX_FABRIC_BODY;
+use crate::config::{MAX_FABRIC_BODY, SHOWN_PROMPT};
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
 use super::arguments::PATTERN;
@@ -22,13 +22,10 @@ pub(super) const TOOL: Tool = Tool {
 
 /// What the errors of other tools advise, of a pattern that is not run.
 const READ_IT: &str = "Read its text with fabric_get_pattern_details and follow";
-/// Most characters of the prompt, unless more are asked for.
-const USUAL: usize = 8000;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let pattern = arguments.step(PATTERN, "").pattern;
-    let max = "max_chars: Max characters. Default 8000.";
-    let part = arguments.part((MAX_FABRIC_BODY, USUAL), max);
+    let part = arguments.part(MAX_FABRIC_BODY, SHOWN_PROMPT);
     let is_named = !arguments.refuses("pattern_name");
     arguments.plan.fields = vec![("pattern", pattern.as_str().to_owned())];
     arguments.look_up(is_named);

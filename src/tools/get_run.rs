@@ -32,8 +32,7 @@ const MAX_WAIT: usize = 50;
 
 /// Runs in a list, and what is said if there are more.
 const LATEST: usize = 50;
-const OLDER: &str =
-    "Only the latest 50 runs are listed. To find an older one, give words in query.";
+const OLDER: &str = "Only the latest runs are listed. To find an older one, give words in query.";
 /// What is said if a list is asked for as well as one run.
 const NOT_USED: &str =
     "`query` and `since` were not used: they search the list of runs. Leave run_id out.";
@@ -43,9 +42,8 @@ const SEARCHED: usize = 200;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let run_id = arguments.string("run_id: The run.");
-    let wait = arguments.wait("wait_seconds: Default 50.", MAX_WAIT);
-    let all = (MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
-    let (offset, max_chars) = arguments.part(all, "max_chars: Max characters.");
+    let wait = arguments.wait("wait_seconds: By default the maximum.", MAX_WAIT);
+    let (offset, max_chars) = arguments.part(MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
     let query = arguments.string("query: Words in pattern, model or output.");
     let since = arguments.parsed("since: Such as 2d or 2026-11-30.", since);
     let Some(run_id) = run_id else {
@@ -159,7 +157,7 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
 fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
     match (all, &context.backend.settings.memory_only) {
         (Some((number, oldest)), _) => format!(
-            "Of the {} kept since {}, none fits. Leave query and since out to list the latest 50.",
+            "Of the {} kept since {}, none fits. Leave query and since out to list the latest.",
             counted(number, "run"),
             time::timestamp(oldest)
         ),

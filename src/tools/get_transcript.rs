@@ -22,8 +22,7 @@ pub(super) const TOOL: Tool = Tool {
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let video = arguments.required("url: Link of one video.", "a string", VideoId::parse);
     let style = TranscriptStyle::read(arguments);
-    let usual = (MAX_FABRIC_BODY, MAX_FABRIC_BODY);
-    let part = arguments.part(usual, "max_chars: Max characters. Default: all.");
+    let part = arguments.part(MAX_FABRIC_BODY, MAX_FABRIC_BODY);
     Ok(Box::new(move |context| {
         let found = fetch(context, &video, &style)?;
         let is_said = |text: &String| !text.is_empty() && text != video.as_str();

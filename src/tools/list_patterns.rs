@@ -30,8 +30,9 @@ const TOP: usize = 3;
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let query = arguments.string("query: The task in English: what goes in and comes out.");
-    let limit = "limit: Max names. Default 10 with query, else all.";
-    let limit = arguments.integer(limit, (1, MAX_ROWS));
+    let limit = arguments.integer("limit", (1, MAX_ROWS));
+    let told = format!("Max names. Default {USUAL} with query, else all.");
+    arguments.last().description = told.into();
     Ok(Box::new(move |context| {
         match query.as_deref().unwrap_or_default() {
             query if is_for_all(query) => all(context, limit.unwrap_or(usize::MAX)),

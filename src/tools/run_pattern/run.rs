@@ -3,7 +3,7 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use crate::config::MAX_PARTIAL_TEXT;
+use crate::config::{MAX_PARTIAL_TEXT, SHOWN_PROMPT};
 use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::{Record, estimate};
 use crate::search;
@@ -24,9 +24,6 @@ const MAX_ECHO: usize = 64 << 10;
 
 /// Shortest repetition of a private text that keeps an error out of the log, in bytes.
 const ECHO: usize = 12;
-
-/// Most characters of the prompt that a dry run shows, unless more are asked for.
-const USUAL_PROMPT: usize = 8000;
 
 /// The warning, or the error of an earlier step, if nothing is left of an output.
 const ONLY_THINKING: &str = "The output was only thinking, and strip_thinking left nothing of it. \
@@ -164,7 +161,7 @@ impl RunPattern {
         let begins = named("The text begins with the strategy", strategy);
         let adds = format!("A run also sends these, which are not shown here: {more}.");
         let then = "The prompts of `then` are not shown, because each needs the output of the step before it.";
-        let part = Part::of(&prompt, (0, self.max_chars.unwrap_or(USUAL_PROMPT)));
+        let part = Part::of(&prompt, (0, self.max_chars.unwrap_or(SHOWN_PROMPT)));
         let cut = part.total_chars.zip(part.next_offset);
         let omitted = cut.map(|(all, shown)| all - shown);
         let cut = omitted.map(|omitted| {
