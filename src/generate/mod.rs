@@ -86,7 +86,7 @@ pub(crate) fn generate(
     Ok((text, hint, secret))
 }
 
-/// The services of Docker Compose, Fabric and this server before it; and if `secrets` are given, a file of that path with a new token.
+/// The file for Docker Compose, with Fabric and this server. If `secrets` is given, also writes a new token to that path.
 ///
 /// # Errors
 /// The file exists already or cannot be written; nothing has changed.
@@ -190,11 +190,11 @@ mod tests {
                 continue;
             };
             assert_eq!(secret.is_some(), what == "token");
+            let is_so = !hint.is_empty() && !hint.contains('\n');
+            assert!(is_so, "src/generate/places.txt, {what}: {hint}");
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what}");
             let is_so = text.lines().all(|line| line.trim_end() == line);
             assert!(is_so, "{what}: {text}");
-            let is_so = !hint.is_empty() && !hint.contains('\n');
-            assert!(is_so && !hint.contains("this folder"), "{what}: {hint}");
             let is_completion = what.starts_with("complete-");
             assert_eq!(text.contains(&hint), is_completion, "{what}: {text}");
         }

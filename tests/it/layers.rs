@@ -88,19 +88,15 @@ fn sources() -> Vec<Source> {
         let code = Vec::from_iter(code.lines().filter(is_code)).join("\n");
         sources.push(Source { path, code });
     }
-    let is_test = |path: &str, module: &String| {
-        path.strip_prefix(module)
-            .is_some_and(|rest| rest.starts_with(['.', '/']))
-    };
-    sources.retain(|source| {
-        !tests_only
-            .iter()
-            .any(|module| is_test(&source.path, module))
+    sources.retain(|Source { path, .. }| {
+        let rests = tests_only.iter().map(|module| path.strip_prefix(module));
+        !rests.flatten().any(|rest| rest.starts_with(['.', '/']))
     });
     sources
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+/// Adds every source file of `folder`.
+pub(crate) fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -113,12 +109,8 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 
 /// The top-level module of a file.
 fn module(path: &str) -> &str {
-    let inner = path.trim_start_matches("src/");
-    inner
-        .split('/')
-        .next()
-        .unwrap_or(inner)
-        .trim_end_matches(".rs")
+    let name = path.split('/').nth(1).unwrap_or(path);
+    name.trim_end_matches(".rs")
 }
 
 /// The top-level modules that code names after `crate::`, including `use crate::{a, b::c}`.

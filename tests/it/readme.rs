@@ -4,15 +4,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::DEADLINE;
+use crate::layers::collect;
 use crate::support::expect::contains;
 use crate::support::folder::TempFolder;
 use crate::support::process::Program;
+use crate::support::{DEADLINE, Era};
 
 fn readme() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"))
@@ -20,26 +21,22 @@ fn readme() -> String {
         .replace("\r\n", "\n")
 }
 
-/// The fenced blocks of one language.
-fn blocks(language: &str) -> Vec<String> {
-    let text = readme();
-    let open = format!("\n```{language}\n");
-    let mut blocks = Vec::new();
-    let mut rest = text.as_str();
-    while let Some((_, after)) = rest.split_once(&open) {
-        let (block, after) = after.split_once("\n```\n").expect("a block is closed");
-        blocks.push(block.to_owned());
-        rest = after;
-    }
-    assert!(!blocks.is_empty(), "no {language} block");
-    blocks
-}
-
 /// What `--help TOPIC` prints.
 fn topic(name: &str) -> String {
     let finished = Program::new(["--help", name]).run(DEADLINE);
     finished.expect_code(0);
     finished.stdout
+}
+
+/// All source files as one text.
+fn sources() -> String {
+    let mut files = Vec::new();
+    collect(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &mut files,
+    );
+    let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
+    texts.collect()
 }
 
 /// The text with its numbers, which differ between runs, masked.
@@ -57,7 +54,8 @@ fn without_numbers(text: &str) -> String {
 
 #[test]
 fn the_picture_shows_what_the_first_command_prints() {
-    let first = blocks("sh").remove(0);
+    let text = readme();
+    let (_, first) = text.split_once("\n```sh\n").expect("a block begins");
     assert_eq!(first.lines().nth(1), Some("fabric-mcp --demo --check"));
     let finished = Program::new(["--demo", "--check"]).run(DEADLINE);
     finished.expect_code(0);
@@ -77,8 +75,9 @@ fn the_picture_shows_what_the_first_command_prints() {
     assert_eq!(shown.remove(0), "$ fabric-mcp --demo --check");
     let printed = finished.stdout.lines();
     let printed: Vec<&str> = printed.filter(|line| !line.is_empty()).collect();
-    let found = without_numbers(&shown.join("\n"));
-    assert_eq!(found, without_numbers(&printed.join("\n")));
+    let [shown, printed] =
+        [shown.join("\n"), printed.join("\n")].map(|text| without_numbers(&text));
+    assert_eq!(shown, printed, ".github/demo.svg, and what is printed");
 }
 
 /// The JSON that a topic shows, without its indentation.
@@ -191,25 +190,24 @@ fn the_readme_and_the_help_list_the_tools() {
     assert_eq!(found, tools, "rows of README.md, and the tools");
     let terms: BTreeSet<_> = terms.map(str::trim).collect();
     assert_eq!(terms, tools, "src/cli/topics/tools.txt, and the tools");
+    let revisions = format!("from {} to {}.", Era::ALL[0].name(), Era::NEWEST.name());
+    assert!(readme.contains(&revisions), "README.md, {revisions}");
+    let texts = readme + &help + &sources();
+    let mut words = texts.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+    let is_gone = |word: &&str| {
+        let mut verbs = ["list_", "get_", "run_", "cancel_"].into_iter();
+        let rest = word.strip_prefix("fabric_").unwrap_or_default();
+        verbs.any(|verb| rest.starts_with(verb)) && !tools.contains(word)
+    };
+    assert_eq!(words.find(is_gone), None, "src names a tool that is gone");
 }
 
 #[test]
 fn quoted_messages_are_ours() {
-    let mut sources = String::new();
-    collect(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
-        &mut sources,
-    );
     // A literal that continues on the next line is one text.
-    let sources = sources.replace("\r\n", "\n");
-    let mut joined = String::new();
-    for part in sources.split("\\\n") {
-        joined.push_str(if joined.is_empty() {
-            part
-        } else {
-            part.trim_start()
-        });
-    }
+    let sources = sources().replace("\r\n", "\n");
+    let parts = sources.split("\\\n").map(str::trim_start);
+    let joined: String = parts.collect();
     let help = topic("problems");
     // The rows before come from the table of the sources themselves.
     let (_, by_hand) = help.split_once("The demo's run failed").unwrap();
@@ -223,22 +221,7 @@ fn quoted_messages_are_ours() {
     for usual in all.split('|') {
         assert!(help.contains(usual), "{usual}");
     }
-    let missing: Vec<&str> = messages
-        .into_iter()
-        .filter(|message| !joined.contains(message))
-        .collect();
-    assert_eq!(missing, Vec::<&str>::new(), "no source has these");
-}
-
-fn collect(folder: &Path, text: &mut String) {
-    let entries = fs::read_dir(folder).unwrap();
-    let mut entries: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            collect(&path, text);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            text.push_str(&fs::read_to_string(path).unwrap());
-        }
-    }
+    let mut messages = messages.into_iter();
+    let missing = messages.find(|message| !joined.contains(message));
+    assert_eq!(missing, None, "no source has this");
 }

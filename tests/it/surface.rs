@@ -125,9 +125,6 @@ fn the_shell_has_the_same_tools() {
             .filter(|line| !line.starts_with(' '))
             .collect::<Vec<_>>()
     };
-    let contracts = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contracts/tools");
-    let contracts = std::fs::read_dir(contracts).unwrap().count();
-    assert_eq!(listed("--list-tools").len(), contracts);
     let one = listed("--list-tools --tool fabric_get_run");
     assert_eq!(one, ["fabric_get_run"]);
     let finished = Program::new(["--list-tools", "--json"]).run(DEADLINE);

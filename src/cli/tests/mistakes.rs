@@ -82,9 +82,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
     give scheme and host without wildcards, such as https://app.example.com
 --allowed-origin * => --allowed-origin: "*" is not an origin;
     give scheme and host without wildcards, such as https://app.example.com
---generate pdf => --generate: "pdf" is unknown; give one of man, complete-bash, complete-zsh,
-    complete-fish, systemd-unit, systemd-template, sysusers, compose, kubernetes, prometheus,
-    skills, skill, plugin, client-config, client-command, token
+--generate pdf => --generate: "pdf" is unknown; give one of GENERATED
 --generate client-confg => --generate: "client-confg" is unknown; did you mean client-config?
 --generate client-config zeb => --generate client-config: "zeb" is not a known client;
     did you mean zed?
@@ -122,6 +120,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 fn wrong_flags_are_reported_in_one_line() {
     let text = MISTAKES.replace("\n    ", " ");
     let text = text.replace("CLIENTS", &clients::names().join(", "));
+    let text = text.replace("GENERATED", &flags::get("generate").values().join(", "));
     let folder = clients::install::shared_folder().unwrap_or_default();
     let text = text.replace("SHARED", &folder);
     let path = "; give a path that begins with /, such as /mcp, of at most 2048 visible ASCII \

@@ -77,8 +77,10 @@ fn removed_and_unknown_methods_are_not_found() {
         // The last one is empty.
         let always = "no/such resources/subscribe resources/unsubscribe notifications/initialized ";
         let gone = match revision {
-            Revision::R2026_07_28 => "initialize ping logging/setLevel tasks/list tasks/result",
-            Revision::R2025_11_25 => "subscriptions/listen roots/list tasks/update",
+            _ if !revision.is_legacy() => {
+                "initialize ping logging/setLevel tasks/list tasks/result"
+            }
+            _ if revision.has_core_tasks() => "subscriptions/listen roots/list tasks/update",
             _ => {
                 "subscriptions/listen roots/list tasks/update tasks/get tasks/cancel tasks/list tasks/result"
             }

@@ -78,6 +78,25 @@ fn structure(schema: &Value) -> Value {
     }
 }
 
+/// A member of a result that its schema does not have.
+fn unknown_member<'a>(schema: &Value, found: &'a Value) -> Option<&'a String> {
+    let known = schema["properties"].as_object();
+    let mut members = found
+        .as_object()
+        .filter(|_| known.is_some())
+        .into_iter()
+        .flatten();
+    let mut items = found.as_array().into_iter().flatten();
+    items
+        .find_map(|item| unknown_member(&schema["items"], item))
+        .or_else(|| {
+            members.find_map(|(name, value)| match known?.get(name) {
+                Some(inner) => unknown_member(inner, value),
+                None => Some(name),
+            })
+        })
+}
+
 /// A result without values that differ between runs.
 fn stable(result: &Value, fabric: &FakeFabric) -> Value {
     let meta = &result["_meta"];
@@ -101,10 +120,8 @@ fn tools_keep_their_schemas_and_results() {
     let (fabric, mut client) = ready();
     let listed = client.result("tools/list", json!({}));
     let tools = listed["tools"].as_array().unwrap();
-    let names: BTreeSet<String> = tools
-        .iter()
-        .map(|tool| tool["name"].as_str().unwrap().to_owned())
-        .collect();
+    let names = tools.iter().map(|tool| tool["name"].as_str().unwrap());
+    let names: BTreeSet<String> = names.map(str::to_owned).collect();
     let files = fs::read_dir(folder("tools")).unwrap();
     let files = files.map(|entry| entry.unwrap().path());
     let stored = files.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned());
@@ -126,6 +143,9 @@ fn tools_keep_their_schemas_and_results() {
                 arguments["run_id"] = run_id.clone();
             }
             let result = client.call(name, arguments);
+            let unknown = unknown_member(&tool["outputSchema"], &result["structuredContent"]);
+            let schema = format!("src/tools/results/, {name}: not in the schema of its result");
+            assert_eq!(unknown, None, "{schema}");
             if let Some(id) = result["structuredContent"].get("run_id") {
                 run_id = id.clone();
             }
