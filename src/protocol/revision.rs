@@ -29,6 +29,8 @@ table! {
         ToolAnnotations = Revision::R2025_03_26;
         /// `message` in a progress notification.
         ProgressMessage = Revision::R2025_03_26;
+        /// The server says that it completes arguments.
+        Completions = Revision::R2025_03_26;
         /// `title` beside `name`.
         Title = Revision::R2025_06_18;
         /// `outputSchema` on a tool and `structuredContent` in its result.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use serde_json::{Value, json};
 
 use crate::protocol::{
-    Level, Params, Refusal, ResultWriter, Revision, TASKS as TASKS_EXTENSION, server_info,
+    Feature, Level, Params, Refusal, ResultWriter, Revision, TASKS as TASKS_EXTENSION, server_info,
 };
 use crate::sync::lock;
 use crate::tools::Tool;
@@ -72,7 +72,7 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
     if !backend.policy.no_prompts {
         offered["prompts"] = changing;
     }
-    if revision >= Revision::R2025_03_26 {
+    if revision.knows(Feature::Completions) {
         offered["completions"] = json!({});
     }
     if tasks::are_asked_for(backend, revision) {
