@@ -123,7 +123,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Refuse to run a pattern"),
     flag(RUNS, "allow-model", "NAME", "")
         .many(|c, t| push(&mut c.policy.allowed_models, values::model(t)))
-        .help("Allow only this model"),
+        .help("Allow only the models named with this flag"),
     flag(RUNS, "default-model", "NAME", "")
         .one(|c, t| set(&mut c.policy.default_model, values::model(t)))
         .help("Model for runs that name none"),
@@ -147,7 +147,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Offer only what is free: without --patterns-dir, fabric_run_pattern works only with dry_run"),
     flag(RUNS, "tool", "TOOL", "")
         .many(|c, t| push(&mut c.policy.tools, Ok(t.to_owned())))
-        .help("Offer only this tool"),
+        .help("Offer only the tools named with this flag"),
     flag(RUNS, "prompt", "WHICH", "all")
         .choices("all none")
         .one(|c, t| set(&mut c.policy.no_prompts, Ok(t == "none")))
@@ -216,7 +216,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("List the mistakes in a tokens file, and exit with 0 if there are none; give the server's --state-dir too, if it has one"),
     flag(COMMAND, "usage", "", "").help(
         "Print how much each caller used of each model, from the ledger in --state-dir: this month, \
-         in the month that follows (YYYY-MM), or from a day on (YYYY-MM-DD..)",
+         or after --usage YYYY-MM that month, after --usage YYYY-MM-DD.. all since that day",
     ),
     flag(COMMAND, "prices", "FILE", "")
         .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),

@@ -259,8 +259,8 @@ table! {
         /// Fabric cannot list its models (HTTP 500).
         /// If no vendor is set up, run `fabric --setup` on Fabric's host, then restart `fabric --serve`; otherwise Fabric's own log says why.
         NoVendor = (Kind::FabricInternal, Failure, "no-vendor");
-        /// Fabric has no default model: run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model.
-        /// Until then, give model_name, one of those that fabric_list_models lists.
+        /// Fabric has no default model.
+        /// Run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model. Until then, give model_name, one of those that fabric_list_models lists.
         NoDefaultModel = (Kind::ApiError, Failure, "no-default-model");
         /// Fabric has no strategies: it cannot read their folder (HTTP 500), usually because they were never downloaded.
         /// Run `fabric --setup` on Fabric's host and choose Strategies there.

@@ -152,7 +152,7 @@ fn one_with_old_settings_or_no_models_or_that_hangs_is_replaced_but_ends_its_run
     let id = client.begin_call("fabric_run_pattern", run.clone(), Some(json!("p")));
     assert_eq!(client.next_progress_text(), "begun");
     let said = client.failure("fabric_run_pattern", run, "fabric-api-error");
-    let words = ". Fabric has no default model: run `fabric --setup`; or start ";
+    let words = ". Fabric has no default model. Run `fabric --setup`; or start ";
     assert!(said.contains(words), "{said}");
     client.success("fabric_list_models", json!({}));
     client.success("fabric_list_strategies", json!({}));
