@@ -41,8 +41,8 @@ macro_rules! table {
     };
 }
 
-/// Declares a struct for rows that have much in common: the value after a field is the one of `USUAL`, and a method of the
-/// field's name gives a row another one.
+/// Declares a struct for rows that have much in common. `USUAL` has the value that stands after each field, and a method
+/// with the name of the field sets another one.
 macro_rules! row {
     ($(#[$about:meta])* $name:ident {
         $($(#[$doc:meta])* $seen:vis $field:ident: $type:ty = $usual:expr,)+

@@ -43,8 +43,8 @@ impl Role {
     }
 }
 
-/// Who a caller is, and the mark on what belongs to it. What belongs to one identity is invisible to others. Its bytes
-/// break no log line and no label. In files an address is not named.
+/// Who a caller is, and the mark on what belongs to it. What belongs to one identity is invisible to others. It can
+/// stand in a log line or a label as it is. Files do not name addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Identity {

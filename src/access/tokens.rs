@@ -196,8 +196,8 @@ impl Tokens {
         self.holder(NOBODY).map(|(_, allowance)| allowance)
     }
 
-    /// Takes over the good lines of the file if it has changed, but not in the last `rest`. Returns what has changed,
-    /// and the mistakes to log now.
+    /// Takes over the good lines of the file if it has changed, unless it was changed less than `rest` ago. Returns what
+    /// has changed, and the mistakes to log now.
     fn look(&self, watch: &mut Watch, rest: Duration) -> (Option<String>, Vec<String>) {
         let Some(file) = &self.file else {
             return (None, Vec::new());

@@ -126,7 +126,7 @@ type Reclaim = dyn Fn(&Account) -> bool + Send + Sync;
 /// An amount of each resource.
 type Amounts = [AtomicUsize; RESOURCES];
 
-/// A caller that waits, on this thread, for one of a resource, and where it is put.
+/// A caller whose thread waits for one of a resource, and where that thread finds it.
 struct Waiter {
     what: Resource,
     account: Account,
@@ -141,8 +141,8 @@ pub(crate) struct Account(Arc<Holder>);
 #[derive(Default)]
 struct Holder {
     bank: Arc<Bank>,
-    /// Locked while something is taken or given back. All callers share no other lock but that of the queue, which those
-    /// who stay within their seats do not need: they do not wait for others, however many threads those have.
+    /// Locked while something is taken or given back. The only lock that all callers share is that of the queue, and who
+    /// stays within its seat does not need it: so nobody has to wait for a caller with many threads.
     changing: Mutex<()>,
     held: Amounts,
     has_seat: AtomicBool,

@@ -68,7 +68,8 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let made = asked.launch.as_ref();
     let made = made.map(|launch| client.entry(program, launch));
     let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
-    // Whether this text, which has no entry, becomes what is there now if an entry is added, whatever is in that entry.
+    // Is the file now what this older text, which has no entry, becomes when an entry is added? The content of the
+    // entry does not count.
     let any = Some(&Value::Null);
     let now = document.with(any);
     let is_now = |old: String| now == Ok(Some(old));
@@ -105,8 +106,8 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
         let own = document.like(old).ok().and_then(|old| old.own);
         !own.is_some_and(|own| is_ours(&own))
     };
-    // Without our entry it becomes what it was before, if nothing else has changed. It goes if it has nothing else, was not
-    // there before ours, and no link leads to it.
+    // If only our entry was added, the file gets its old text back. If there was no file before, the file is removed,
+    // unless a link leads to it.
     let mut olds = backups.iter().map(|(_, text)| text.as_str());
     let is_kept = entry.is_some() || found.is_link;
     let stays = is_kept || !is_before("") || olds.clone().any(is_older);
@@ -135,8 +136,8 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     // What is not shown is secret.
     let has_secrets = entry.is_some_and(|entry| entry != shown[1]);
     let backup = found.replace(new, has_secrets).map_err(about)?;
-    // The new backup has everything that these have, except somebody else's entry. What was there before our entry stays
-    // until that is removed.
+    // Old backups that differ from the new one only in our entry are not needed any more. The one from before our entry
+    // was added stays until the entry is removed.
     let is_same = |(_, old): &&(_, String)| {
         let old = document.like(old).ok();
         let old = old.filter(|old| old.rest == document.rest);
@@ -147,7 +148,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     }
     let backup = backup.map_or(String::new(), |backup| {
         let shown = backup.display().to_string();
-        // As people write it on Windows.
+        // Windows puts this before a path that was resolved; people do not write it.
         let shown = shown.replace(r"\\?\UNC\", r"\\").replace(r"\\?\", "");
         format!("Backup:  {shown}\n")
     });
@@ -429,7 +430,7 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
 }
 
 /// The entry with what the user has added to it before, such as `disabled` or a variable, and the key or token that was
-/// filled in: what one host gets is nothing for another.
+/// filled in, but only if the new entry leads to the same host.
 fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
     let is_same = receiver(&entry) == before.and_then(receiver);
     for (member, theirs) in before.and_then(Value::as_object).into_iter().flatten() {

@@ -172,8 +172,8 @@ fn is_given(arguments: &Map<String, Value>, name: &str) -> bool {
     !arguments.get(name).is_none_or(Value::is_null)
 }
 
-/// The arguments in these words: JSON objects, and KEY=VALUE, where KEY may be NAME.MEMBER, and VALUE @FILE. What is neither
-/// is a query, where that is all that a tool needs.
+/// The arguments in these words: JSON objects, and KEY=VALUE, where KEY may be NAME.MEMBER, and VALUE @FILE. Other words
+/// are a query, for a tool that needs nothing else.
 fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason> {
     let (mut arguments, mut query) = (Map::new(), Vec::new());
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
@@ -528,7 +528,7 @@ struct CallState {
     news: Option<String>,
     /// The last character that was printed.
     printed: Option<char>,
-    /// How many characters of it came before its end, and when the last came.
+    /// How many characters of the output have arrived, and when the last ones did.
     arrived: usize,
     heard: Option<Instant>,
     /// The last silence of a run, in steps of 10 s.

@@ -200,7 +200,7 @@ impl LiveRun {
         }
     }
 
-    /// The model of a step is asked, after `earlier` steps have given this.
+    /// A step begins to ask its model. `earlier` has the outputs of the steps before it.
     pub(super) fn ask(&self, asked: Asked, earlier: &[String]) {
         let mut state = self.state();
         let record = Arc::make_mut(&mut state.record);

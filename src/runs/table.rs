@@ -71,7 +71,8 @@ struct Age {
 }
 
 impl Age {
-    /// When the run ended, if it may be removed, which it may not as long as it is promised for `ttl` milliseconds.
+    /// When the run ended. `None` if it may not be removed yet: it is working, or it was promised for `ttl` milliseconds
+    /// from its beginning.
     fn may_go(self, ttl: Option<u64>, now: i64) -> Option<i64> {
         let until = ttl.map(|ttl| self.began.saturating_add_unsigned(ttl));
         self.ended
@@ -189,8 +190,8 @@ impl Runs {
         self.entries().values().filter(is_kept).count()
     }
 
-    /// Starts the run of this record, once it has the memory for its start. If there is no place for it among what `account`
-    /// keeps, nobody can find it. With a time-to-live it is announced as a task: it can be found for at least that long.
+    /// Starts the run of this record, after taking the memory for its start. If `account` has no room to keep it, nobody can
+    /// find the run later. A record with a time-to-live is a task: its run can be found for at least that long.
     ///
     /// # Errors
     /// [`QuotaExceeded`]: no memory, or no place for a task, and nothing was started.

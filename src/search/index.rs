@@ -59,8 +59,8 @@ const NO_TASK: f32 = 3.0;
 const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
 const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
-/// Results end where the score falls below this share of the best one, and so much more for each result before. There are
-/// at least [`FEWEST`].
+/// A result must have at least this share of the best score. The share rises by `RISE` for each result before it; the
+/// first [`FEWEST`] are listed in any case.
 const CANDIDATE: f32 = 0.47;
 const RISE: f32 = 0.02;
 const FEWEST: usize = 3;

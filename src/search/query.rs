@@ -158,8 +158,8 @@ impl ParsedQuery {
     }
 }
 
-/// The needs that a query states, each as a text: with camelCase that is no known word as words that `_` joins. And what
-/// it says is not meant.
+/// The needs that a query states, each as a text, and then what the query excludes. A camelCase name that is not a known
+/// word becomes words joined by `_`.
 pub(super) fn needs(query: &str, is_known: impl Fn(&str) -> bool) -> (Vec<String>, String) {
     let is_end = |c: char| c.is_whitespace() || "，。、；！？".contains(c);
     let query = prefix(query, LONGEST).to_owned();

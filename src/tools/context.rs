@@ -35,7 +35,8 @@ use super::run_result::{result as so_far, task, write_task};
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Longest time for names in wrong arguments: a Fabric that hangs does not keep a caller from what is known.
+/// How long names are looked up for a call whose arguments are wrong anyway: a Fabric that hangs must not delay the
+/// answer.
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(2);
 /// Most text of one notification, in bytes, so that little waits for a slow reader whatever Fabric sends at once.
 const MOST_TEXT: usize = 16 << 10;

@@ -119,7 +119,7 @@ impl Tool {
         // Some models wrap all arguments in one object. A misspelled `dry_run` is not that: the call would be paid for.
         let known = LazyCell::new(|| self.argument_names(policy));
         let is_known = |(name, _): &GivenArgument<'_>| known.contains(&&**name);
-        // Beside it, they name the tool once more.
+        // Some also repeat the name of the tool beside that object.
         let is_tool = |node: &Node<'_>| node.text() == Some(self.name);
         let others = given.iter().filter(|(_, node)| !is_tool(node));
         let own = match others.collect::<Vec<_>>()[..] {
@@ -229,8 +229,8 @@ fn end_call(mut outcome: ToolResult, begun: Instant, context: &Context, result: 
     }
 }
 
-/// Counts and logs the call of a tool; `took` is `None` if it never ran. A rule of the
-/// operator's names what it refuses; otherwise the fields are those of the arguments that could be read.
+/// Counts and logs the call of a tool; `took` is `None` if it never ran. If a rule of the
+/// operator refuses it, the line names what was refused; otherwise it has the arguments that could be read.
 pub(crate) fn report(
     head: &CallHead,
     took: Option<Duration>,

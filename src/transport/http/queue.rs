@@ -48,7 +48,8 @@ struct QueueState {
     waiting: VecDeque<Answer>,
     /// What waits or is being written, in bytes.
     bytes: usize,
-    /// How much of that the answers have not charged themselves. Never 0, so that an event rarely touches the account.
+    /// The memory of all that waits and has no reservation of its own, as answers have. It never shrinks to nothing, so
+    /// that a short event rarely touches the account.
     memory: Reservation,
 }
 

@@ -4,9 +4,9 @@
 //!   initialize ──mint──▶ live ──DELETE──▶ ended: 404
 //!   unknown id ──adopt──▶ live, or ended ──no room──▶ unknown
 //! ```
-//! An id contains its revision, so that a process that does not know it (after a restart, in another process, or
-//! once there was no room for it) can adopt it: clients do not recover from a 404. A session belongs to the caller who opened or first
-//! named it; for others it does not exist.
+//! An id contains its revision, so that a process that does not know the id can adopt it: after a restart, in another
+//! process, or after it was dropped for lack of room. Otherwise the client would get a 404, from which clients do not
+//! recover. A session belongs to the caller who opened or first named it; for others it does not exist.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
