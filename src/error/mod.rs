@@ -260,7 +260,7 @@ table! {
         /// If no vendor is set up, run `fabric --setup` on Fabric's host, then restart `fabric --serve`; otherwise Fabric's own log says why.
         NoVendor = (Kind::FabricInternal, Failure, "no-vendor");
         /// Fabric has no default model.
-        /// Run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model. Until then, give model_name, one of those that fabric_list_models lists.
+        /// Run `fabric --setup`, then restart `fabric --serve`; or start this server with --default-model; or give model_name (see fabric_list_models).
         NoDefaultModel = (Kind::ApiError, Failure, "no-default-model");
         /// Fabric has no strategies: it cannot read their folder (HTTP 500), usually because they were never downloaded.
         /// Run `fabric --setup` on Fabric's host and choose Strategies there.

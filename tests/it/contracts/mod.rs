@@ -78,14 +78,12 @@ fn structure(schema: &Value) -> Value {
     }
 }
 
-/// A member of a result that its schema does not have.
+/// A member of a result that its schema does not have. A schema without any properties lets all pass.
 fn unknown_member<'a>(schema: &Value, found: &'a Value) -> Option<&'a String> {
     let known = schema["properties"].as_object();
-    let mut members = found
-        .as_object()
-        .filter(|_| known.is_some())
-        .into_iter()
-        .flatten();
+    let known = known.filter(|known| !known.is_empty());
+    let members = found.as_object().filter(|_| known.is_some());
+    let mut members = members.into_iter().flatten();
     let mut items = found.as_array().into_iter().flatten();
     items
         .find_map(|item| unknown_member(&schema["items"], item))
