@@ -3,13 +3,13 @@
 //! The words of a short input are looked up in the lists of `requests.txt`. Words of some lists are evidence that the text
 //! itself is missing: a request such as "summarize", "this" and "my", "clipboard" and "above", "attached", a file, a link.
 //! Each list that the input has words of gives two points, whatever their number, but only one if other texts have such
-//! words as well: "make", "this". A request together with a link or a document gives two more. Other words are content:
-//! those of no list, and what makes a sentence, such as "is" and "because". So is what is quoted or follows a colon.
-//! Letters of scripts without blanks are a quarter of a word each. The rest, such as "of", "please" and "short", are
+//! words as well: "make", "this", "the text". A request together with a link or a document gives two more. Other words are
+//! content: those of no list, and what makes a sentence, such as "is" and "because". So is what is quoted or follows a
+//! colon. Letters of scripts without blanks are a quarter of a word each. The rest, such as "of", "please" and "short", are
 //! neither.
 //!
-//! An input is refused if it has two points, and two more for each word of content: "Summarize my report" has three and no
-//! content; "Summarize my sister's report" has as many, but one word of content, and is run.
+//! An input is refused if it has two points, and two more for each word of content: "Summarize my report" has four and no
+//! content; "Summarize my sister's report" has three and one word of content, and is run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -113,14 +113,17 @@ pub(super) fn missing(text: &str) -> Option<Missing> {
         true => words(&plain),
         false => Vec::from_iter(named(&plain)),
     };
+    // As a name has one, it has blanks here; "ai" is a text.
+    let name = plain.trim_end_matches('.').replace(' ', "_");
+    let is_name = name.contains('_') && shipped(&name).is_some();
     let is_shell = bare.starts_with("$(") && bare.find([')', '"', '\'']) == Some(bare.len() - 1);
-    let is_missing = is_shell || is_evident(&words, is_marked(text));
+    let is_missing = is_shell || is_name || is_evident(&words, is_marked(text));
     let missing = words.iter().map(InputWord::missing).max();
     missing.filter(|_| is_missing)
 }
 
 /// Whether there is enough evidence. A request counts where a text begins or ends with it, unless it hardly stands
-/// elsewhere, and a kind of text where "the" is before it, or the whole text is marked as the place of another.
+/// elsewhere, and a kind of text where "the" or "this" is before it, or the whole text is marked as the place of another.
 fn is_evident(words: &[InputWord], is_marked: bool) -> bool {
     let is_request = |word: &InputWord| word.is("work ask");
     let is_polite = |words: &[InputWord]| words.iter().all(|word| word.is("polite modal"));
@@ -136,17 +139,17 @@ fn is_evident(words: &[InputWord], is_marked: bool) -> bool {
             "ask" if begins.or(ends) != Some(at) => {}
             "text" => {
                 evidence.extend(is_marked.then_some("place"));
-                evidence.extend(is_led.then_some("this"));
+                evidence.extend(is_led.then_some("the text"));
             }
             "" | "the" | "polite" | "modal" | "says" | "other" => {}
             list => _ = evidence.insert(list),
         }
-        is_led = word.is("the") || is_led && !word.is("text says");
+        is_led = word.is("the this") || is_led && word.is("other attached here");
     }
     let has = |lists: &str| lists.split(' ').any(|list| evidence.contains(list));
     let asks_of_it = has("work ask") && has("links documents");
     let points = evidence.iter().map(|list| match *list {
-        "ask" | "this" => 1,
+        "ask" | "this" | "the text" => 1,
         _ => 2,
     });
     let points = points.sum::<usize>() + 2 * usize::from(asks_of_it);
@@ -172,11 +175,12 @@ fn is_file_name(text: &str) -> bool {
 
 /// Whether a text is marked as the place of another: "{{input}}", "[paste text here]", "Input:", "YOUR_TEXT".
 fn is_marked(text: &str) -> bool {
+    let is_in_name = |c: char| c.is_alphanumeric() || "_-".contains(c);
     let is_within = text.starts_with(['【', '［', '＜', '（']);
     is_within && text.ends_with(['】', '］', '＞', '）'])
         || is_placeholder(text)
         || text.ends_with([':', '：', '_'])
-        || text.contains('_') && !text.contains(char::is_whitespace)
+        || text.contains('_') && text.chars().all(is_in_name)
 }
 
 /// Whether a text says nothing: it has only marks, or is "null" or the like.
