@@ -477,8 +477,8 @@ fn bounds(config: &Config) -> Bounds {
         Resource::Runs => config.max_runs,
         // With a single caller over HTTP, all calls have threads, so a queue would only hide how many there are.
         Resource::Queue if !is_stdio && shared_seats.is_none() => 0,
-        Resource::Queue => MAX_QUEUED_RUNS,
-        Resource::Calls | Resource::Waits => calls,
+        Resource::Queue if is_stdio => MAX_QUEUED_RUNS,
+        Resource::Queue | Resource::Calls | Resource::Waits => calls,
         // The one client of stdio may send many before it reads.
         Resource::CallThreads if is_stdio => STDIO_OPEN,
         Resource::CallThreads => config.max_runs + 2 * calls,

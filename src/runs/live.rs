@@ -12,7 +12,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(crate) struct LiveRun {
     ticked: AtomicU64,
     /// Locked before `state`, never after it.
     files: Mutex<Files>,
+    /// Its caller has its id: it must not be forgotten for lack of room.
+    pub(super) is_given: AtomicBool,
     /// How much of the memory the run holds. Other runs may be removed to make room for more.
     memory: Mutex<Reservation>,
 }
@@ -100,6 +102,7 @@ impl LiveRun {
             changed: Condvar::new(),
             folder,
             files: Mutex::default(),
+            is_given: AtomicBool::new(false),
             ticked: AtomicU64::new(whole(clock.steady())),
             clock,
             state: Mutex::new(LiveState {
@@ -146,13 +149,13 @@ impl LiveRun {
         heard.map_or(Duration::ZERO, |at| self.clock.steady().saturating_sub(at))
     }
 
-    /// How many bytes the run counts for in the limit on kept runs, and whether it is promised.
+    /// How many bytes the run counts for in the limit on kept runs, and whether it must not be forgotten.
     pub(super) fn size(&self) -> (usize, bool) {
         let state = self.state();
         let is_promised = state.record.ttl.is_some();
         let is_reserved = is_promised && state.phase == RunPhase::Open;
         let size = (state.text.len() + state.rest).max(if is_reserved { RESERVED } else { 0 });
-        (size, is_promised)
+        (size, is_promised || self.is_given.load(Ordering::Relaxed))
     }
 
     /// Charges the memory that the run has by now.

@@ -61,6 +61,7 @@ mod usage;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use folder::Folder;
@@ -268,9 +269,13 @@ impl RunWriter {
         charged
     }
 
-    /// Writes the run to disk before returning, if there is a folder. Call this before anybody learns the id.
-    pub(crate) fn persist(&self) {
+    /// Writes the run to disk before returning, if there is a folder. Call this before anybody learns the id: from then on the
+    /// run ends when there is no room for more text, and is not forgotten. False if there is no room to keep it now.
+    pub(crate) fn persist(&self) -> bool {
+        let has_room = self.runs.keeps() && self.runs.charge(&self.live, true).is_ok();
+        self.live.is_given.store(has_room, Ordering::Relaxed);
         self.live.write(Some(true));
+        has_room
     }
 
     /// Promises to keep the run as a task: it can be found for at least `ttl` from its start.

@@ -428,7 +428,11 @@ impl Runs {
     /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
     /// the first listing is as fast as later ones.
     pub(crate) fn sweep(&self) {
-        self.sweep_alone(lock(&self.swept));
+        let (asked, swept) = (Instant::now(), lock(&self.swept));
+        // What another has begun meanwhile counts, so that nobody waits for the sweeps of many.
+        if swept.is_none_or(|at| at < asked) {
+            self.sweep_alone(swept);
+        }
     }
 
     fn sweep_alone(&self, mut swept: MutexGuard<'_, Option<Instant>>) {

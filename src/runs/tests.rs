@@ -369,8 +369,7 @@ fn a_callers_oldest_go_first_and_anothers_never() {
     let working: Vec<RunWriter> = (0..5).map(|_| bench.begin(&me)).collect();
     assert!(!mine.iter().any(|run| bench.has(run, &me)));
     let one_more = bench.begin(&me);
-    let is_kept = bench.runs.is_kept(&one_more.run());
-    assert!(!is_kept, "it goes on, but nobody gets its id");
+    assert!(!one_more.persist(), "it goes on, but nobody gets its id");
     assert!(one_more.promise(LONG).is_err());
     working.iter().for_each(complete);
     assert!(working.iter().all(|writer| bench.has(&writer.run(), &me)));
@@ -381,18 +380,19 @@ fn a_callers_oldest_go_first_and_anothers_never() {
 fn bytes_are_charged_as_they_come() {
     let bench = Bench::new(accounts(1 << 30, 99, 400 << 10), None);
     let (me, you) = (named("me"), named("you"));
-    let yours = bench.finished(&you, &"x".repeat(40 << 10));
+    bench.finished(&you, &"x".repeat(40 << 10));
     let mine = bench.finished(&me, &"x".repeat(200 << 10));
     let writer = bench.begin(&me);
     writer.append(&"x".repeat(50 << 10)).unwrap();
     assert!(bench.has(&mine, &me));
     writer.append(&"x".repeat(50 << 10)).unwrap();
     assert!(!bench.has(&mine, &me), "it made room");
+    let given = bench.begin(&you);
+    assert!(given.persist() && given.append(&"x".repeat(300 << 10)).is_err());
     writer.append(&"x".repeat(300 << 10)).unwrap();
-    complete(&writer);
+    [&given, &writer].into_iter().for_each(complete);
+    assert!(bench.has(&given.run(), &you), "who has its id finds it");
     assert!(!bench.has(&writer.run(), &me), "too long to be kept");
-    assert_eq!(writer.run().record().bytes, 400 << 10);
-    assert!(bench.has(&yours, &you));
 }
 
 #[test]

@@ -568,7 +568,11 @@ pub(super) fn is_usual(name: &str) -> bool {
 
 /// Whether what has this name may be meant to be that argument.
 pub(super) fn is_meant(given: &str, name: &str) -> bool {
-    letters(given).eq(letters(name)) || meant(given).any(|meant| meant == name)
+    // Only the lines of this one: a hostile call has thousands of names.
+    let mut lines = MEANT.lines().filter_map(|pair| pair.strip_prefix(name));
+    let mut is_wrong = |wrong: &str| wrong.split(' ').any(|wrong| wrong == given);
+    letters(given).eq(letters(name))
+        || lines.any(|line| line.strip_prefix(" < ").is_some_and(&mut is_wrong))
 }
 
 /// What an argument of this name may be meant to be.

@@ -407,7 +407,6 @@ impl Context {
             Error::new(Kind::TooManyRequests, detail)
         })?;
         let limit = ttl.map(|_| Duration::ZERO).or_else(|| self.patience());
-        let limit = limit.filter(|_| runs.is_kept(&writer.run()));
         // A call makes one run at most.
         let _ = self.state.run.set(writer);
         self.peer.begins();
@@ -433,8 +432,10 @@ impl Context {
         let run = writer.run();
         let is_task = self.task().is_some()
             || self.head.request.tasks && writer.promise(settings.keep).is_ok();
-        // Done before the caller learns of the run.
-        writer.persist();
+        // Done before the caller learns of the run. If there is no room to keep it, the call waits for its end.
+        if !writer.persist() {
+            return;
+        }
         let mut result = self.head.result().charged(account);
         if is_task && result.revision.is_legacy() {
             result.field("task", &task(&run.record(), result.revision, settings.keep));
