@@ -79,12 +79,13 @@ impl Access {
     }
 
     /// Admits a caller. `authorization` are the values of its headers of this name, `peer` is its address. May ask the
-    /// issuer, and take as long as that.
+    /// issuer, and take as long as that, but waits for that only while `is_there` says that the caller is.
     pub(crate) fn admit<'a>(
         &self,
         authorization: impl IntoIterator<Item = &'a str>,
         peer: IpAddr,
         accounts: &Accounts,
+        is_there: &dyn Fn() -> bool,
     ) -> Result<Caller, AccessError> {
         if self.is_open() {
             return Ok(Caller::open(Identity::peer(peer), accounts));
@@ -102,8 +103,8 @@ impl Access {
                     return Err(AccessError::BadToken(Flaw::PLACEHOLDER));
                 }
                 (Err(Flaw::UNKNOWN), Some(oauth)) => {
-                    let (known, grant) =
-                        oauth.check((token, print), Identity::peer(peer), accounts)?;
+                    let peer = Identity::peer(peer);
+                    let (known, grant) = oauth.check((token, print), peer, accounts, is_there)?;
                     let pass = Pass::OAuth(tokens.clone(), oauth.clone(), known);
                     (grant.identity, pass)
                 }
@@ -216,6 +217,10 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
+    fn admit(access: &Access, peer: IpAddr, values: &[&str]) -> Result<Caller, AccessError> {
+        access.admit(values.iter().copied(), peer, &accounts(), &|| true)
+    }
+
     fn accounts() -> Accounts {
         Accounts::alone(1)
     }
@@ -251,7 +256,7 @@ mod tests {
     #[test]
     fn without_tokens_and_oauth_anybody_may_come_in() {
         let open = access(None, false);
-        let caller = open.admit(["Bearer x"], "10.0.0.1".parse().unwrap(), &accounts());
+        let caller = admit(&open, "10.0.0.1".parse().unwrap(), &["Bearer x"]);
         let caller = caller.unwrap();
         let found = (caller.identity.to_string(), caller.role);
         assert_eq!(found, ("peer:10.0.0.1".into(), Role::Run));
@@ -262,21 +267,21 @@ mod tests {
     #[test]
     fn named_tokens_and_oauth_can_be_on_together() {
         let both = access(Some("a-token"), true);
-        let caller = both.admit(["Bearer a-token"], PEER, &accounts()).unwrap();
+        let caller = admit(&both, PEER, &["Bearer a-token"]).unwrap();
         let shown = (caller.identity.to_string(), caller.role);
         assert_eq!(shown, ("token:default".into(), Role::Run));
         assert!(caller.require(Role::Run).is_ok());
-        let shown = both.admit([], PEER, &accounts()).err();
+        let shown = admit(&both, PEER, &[]).err();
         assert_eq!(shown, Some(AccessError::NoToken));
-        let found = both.admit(["Bearer fmcp_1"], PEER, &accounts()).err();
+        let found = admit(&both, PEER, &["Bearer fmcp_1"]).err();
         assert_eq!(found, Some(AccessError::BadToken(Flaw::UNKNOWN)));
         let is_so = matches!(
-            both.admit(["Bearer jwt"], PEER, &accounts()).err(),
+            admit(&both, PEER, &["Bearer jwt"]).err(),
             Some(AccessError::Unavailable(_))
         );
         assert!(is_so, "nobody is at port 1");
         let named = access(Some("a-token"), false);
-        let found = named.admit(["Bearer jwt"], PEER, &accounts()).err();
+        let found = admit(&named, PEER, &["Bearer jwt"]).err();
         assert_eq!(found, Some(AccessError::BadToken(Flaw::UNKNOWN)));
     }
 
@@ -288,7 +293,7 @@ mod tests {
         write("alice run");
         let tokens = Tokens::open(None, Some(path.clone()), false, &accounts()).unwrap();
         let access = Access::new(tokens, None, true);
-        let caller = access.admit([&*format!("Bearer {token}")], PEER, &accounts());
+        let caller = admit(&access, PEER, &[&*format!("Bearer {token}")]);
         let caller = caller.unwrap();
         let gone = Err(AccessError::BadToken(Flaw::UNKNOWN));
         for (line, read, run) in [
@@ -310,7 +315,7 @@ mod tests {
     #[test]
     fn challenges_fit_who_asks() {
         let (named, both) = (access(Some("0123"), false), access(Some("0123"), true));
-        let caller = both.admit(["Bearer 0123"], PEER, &accounts()).unwrap();
+        let caller = admit(&both, PEER, &["Bearer 0123"]).unwrap();
         let (forbidden, unknown) = (
             AccessError::Forbidden(Role::Run),
             AccessError::BadToken(Flaw::UNKNOWN),

@@ -77,6 +77,16 @@ impl<'a> Exchange<'a> {
         lock(&self.connection.slot.registry.slots).len()
     }
 
+    /// Has the connection been evicted, so that nobody gets an answer?
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.connection.slot.phase() == ConnectionPhase::Evicted
+    }
+
+    /// Says whose connection it is, before the body is read: of whoever has most connections, one is evicted.
+    pub(crate) fn own(&self, account: &Account) {
+        self.connection.slot.own(account);
+    }
+
     /// Protects the connection from eviction until its request is answered; for complete, admitted requests. `account` pays
     /// for one of [`Resource::Streams`](crate::account::Resource); false if it may not: then answer briefly.
     pub(crate) fn hold(&self, account: &Account) -> bool {

@@ -92,12 +92,16 @@ impl Slot {
         shifts
     }
 
+    /// Says whose connection it is from now on, if callers are told apart.
+    pub(super) fn own(&self, account: &Account) {
+        if !account.is_alone() {
+            lock(&self.state).owner = Owner::Caller(account.address());
+        }
+    }
+
     /// Marks a complete request as admitted, if `account` pays for it. False if it may not, or the connection must close.
     pub(super) fn hold(&self, account: &Account) -> bool {
         let mut state = lock(&self.state);
-        if !account.is_alone() {
-            state.owner = Owner::Caller(account.address());
-        }
         if state.phase == ConnectionPhase::Request && state.paid.is_none() {
             state.paid = account.take(Resource::Streams, 1).ok();
         }

@@ -225,12 +225,13 @@ impl OAuth {
     // Tokens.
 
     /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
-    /// must be found first. `peer`: where it comes from.
+    /// must be found first. `peer`: where it comes from; who is no longer `is_there` does not wait for others.
     pub(super) fn check(
         &self,
         (token, print): (&str, Fingerprint),
         peer: Identity,
         accounts: &Accounts,
+        is_there: &dyn Fn() -> bool,
     ) -> Result<(Arc<Known>, Grant), AccessError> {
         // A revoked token of the tokens file must not be sent to the issuer.
         if token.starts_with(TOKEN_PREFIX) {
@@ -246,12 +247,13 @@ impl OAuth {
                 let account =
                     owner.map_or_else(|| self.strangers.of(peer), |owner| accounts.of(owner));
                 let _wait = account.take(Resource::Waits, 1).map_err(|_| busy)?;
+                let mut still_waiting = || is_there() && !left().is_zero();
+                let mut place = || account.wait_for(Resource::Calls, &mut still_waiting);
+                let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
                 let known = lock(&self.answers).entry(print, self.clock.steady());
                 // One caller asks for all.
                 let asking = lock(&known.asking);
                 if self.clock.steady() >= lock(&known.last).until {
-                    let place = || account.wait_for(Resource::Calls, &mut || !left().is_zero());
-                    let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
                     self.introspect(&known, token);
                 }
                 drop(asking);

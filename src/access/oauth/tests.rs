@@ -45,7 +45,12 @@ fn with(name: &str, value: Value) -> FakeReply {
 }
 
 fn check(oauth: &OAuth, token: &str) -> Result<(Arc<Known>, Grant), AccessError> {
-    oauth.check((token, fingerprint(token)), peer(1), &Accounts::alone(1))
+    oauth.check(
+        (token, fingerprint(token)),
+        peer(1),
+        &Accounts::alone(1),
+        &|| true,
+    )
 }
 
 fn peer(n: u8) -> Identity {
@@ -805,7 +810,12 @@ fn strangers_at_one_address_keep_nobody_else_out() {
     assert_eq!((asking.len(), waiting.len()), (48, 192));
     // This one would wait for an hour.
     assert_eq!(refusal(&oauth, "another"), down(1));
-    let elsewhere = oauth.check(("new", fingerprint("new")), peer(2), &Accounts::alone(1));
+    let elsewhere = oauth.check(
+        ("new", fingerprint("new")),
+        peer(2),
+        &Accounts::alone(1),
+        &|| true,
+    );
     assert!(elsewhere.is_ok() && refusal(&oauth, "known").is_none());
     hand.pass(3_600_000);
     assert_eq!(refusal(&oauth, "known"), down(1), "unknown again");

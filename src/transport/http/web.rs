@@ -124,8 +124,10 @@ impl Web {
         let ip = self.guard.caller(&forwarded, peer);
         let authorization = head.headers_named("authorization");
         let accounts = &self.server.backend.accounts;
-        let caller = self.access.admit(authorization, ip, accounts);
+        let is_there = || !incoming.exchange.is_evicted();
+        let caller = self.access.admit(authorization, ip, accounts, &is_there);
         let caller = caller.map_err(|no| self.not_admitted(ip, no, self.access.challenge(no)))?;
+        incoming.exchange.own(&caller.account);
         let _scope = caller.identity.log_scope();
         caller
             .require(if metrics { Role::Metrics } else { Role::Read })
