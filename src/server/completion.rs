@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::fabric::{Name, NameList, not_found};
 use crate::protocol::{Params, Refusal};
 use crate::text::letters;
+use crate::tools::take_pattern;
 
 use super::resources::{PATTERN_TEMPLATE, STRATEGY_TEMPLATE};
 use super::{Action, Request, Server, prompts};
@@ -52,7 +53,8 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     Ok(request.call(move |context, result| {
         let (backend, observer) = (&context.backend, &context.observer());
         let (catalog, fabric) = (&backend.catalog, &backend.fabric);
-        if let Some(prompt) = prompt {
+        if let Some(mut prompt) = prompt {
+            take_pattern(&mut prompt, context)?;
             let names = fabric.names(catalog.ttl, observer)?;
             if !names.contains(prompt.as_str()) {
                 return Err(not_found(&prompt, &names, &|name| backend.policy.allows(name)).into());
@@ -60,7 +62,7 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         }
         let ranked = match by_strategies {
             None => Vec::new(),
-            Some(false) => rank(&value, fabric.names(catalog.ttl, observer)?.as_ref()),
+            Some(false) => rank(&value, fabric.names(fabric.missing(), observer)?.as_ref()),
             Some(true) => {
                 let snapshot = catalog.snapshot(observer)?;
                 let names = snapshot.strategies().iter().map(|s| s.name.as_str());

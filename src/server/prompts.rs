@@ -87,8 +87,9 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
     server.backend.policy.check_prompt("name", &pattern)?;
     Ok(request.call(move |context, result| {
         let backend = &context.backend;
-        let snapshot = backend.catalog.snapshot(&context.observer())?;
+        // First, as it finds what Fabric got since the snapshot.
         take_pattern(&mut pattern, context)?;
+        let snapshot = backend.catalog.snapshot(&context.observer())?;
         let name = pattern.as_str();
         let Some(entry) = snapshot.pattern(name) else {
             let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());

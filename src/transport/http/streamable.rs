@@ -290,7 +290,8 @@ fn responder(incoming: &mut HttpRequest<'_>, may_go_on: bool) -> Arc<Mutex<Respo
 }
 
 fn listen(incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>, listen: SubscribeRequest) -> Done {
-    incoming.require_stream()?;
+    let unreadable = |error| HttpError::answer(406, listen.fail(error));
+    incoming.accepts_stream().map_err(unreadable)?;
     incoming.stay(caller)?;
     let (responder, queue) = Queue::open(incoming, caller);
     let all = &incoming.web.server.subscriptions;

@@ -245,8 +245,15 @@ impl<'a> HttpRequest<'a> {
 
     /// Checks that the client accepts a stream.
     pub(super) fn require_stream(&self) -> Done {
+        let accepted = self.accepts_stream();
+        accepted.map_err(|error| HttpError::of(406, error))
+    }
+
+    /// The same, for who names the request in the answer.
+    pub(super) fn accepts_stream(&self) -> Result<(), Error> {
+        let accepted = self.exchange.head.accepts.events.then_some(());
         let detail = "The answer is a stream: send Accept: text/event-stream.";
-        HttpError::unless(self.exchange.head.accepts.events, 406, detail)
+        accepted.ok_or_else(|| Error::new(Kind::InvalidRequest, detail))
     }
 
     /// Reads the body.

@@ -91,7 +91,8 @@ fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     assert_eq!(told["params"]["_meta"][key], "s");
     // A subscription needs a stream.
     let json_only = listen.with("Accept", "application/json");
-    json_only.post(&server).expect_status(406);
+    let refused = json_only.post(&server);
+    assert_eq!(refused.expect_status(406).json()["id"], "s");
     server.process.signal("TERM");
     let messages = std::iter::repeat_with(|| events.next_json());
     let is_end = |message: &serde_json::Value| message.get("id").is_some();
