@@ -92,7 +92,7 @@ impl Access {
         }
         let (mut authorization, tokens) = (authorization.into_iter().peekable(), &self.tokens);
         let is_address = self.admits_addresses && authorization.peek().is_none();
-        let (identity, pass) = if is_address && tokens.others().is_ok() {
+        let (identity, pass) = if is_address && tokens.others()?.is_some() {
             (Identity::peer(peer), Pass::Address(tokens.clone()))
         } else {
             let token = bearer(authorization).ok_or(AccessError::NoToken)?;
@@ -176,18 +176,17 @@ impl Caller {
                 Ok(_) => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
                 Err(flaw) => return Err(AccessError::BadToken(flaw)),
             },
-            Pass::Address(tokens) => tokens.others().map_err(|_| AccessError::NoToken)?,
+            Pass::Address(tokens) => tokens.others()?.ok_or(AccessError::NoToken)?,
             Pass::OAuth(tokens, oauth, known) => match oauth.grant(known, is_late)? {
                 grant if grant.identity != self.identity => {
                     return Err(AccessError::BadToken(Flaw::INACTIVE));
                 }
-                grant => match tokens.others() {
-                    Ok(others) => Arc::new(Allowance {
+                grant => match tokens.others()? {
+                    Some(others) => Arc::new(Allowance {
                         role: others.role.min(grant.role),
                         ..Allowance::clone(&others)
                     }),
-                    Err(Flaw::UNKNOWN) => Arc::new(Allowance::of(grant.role)),
-                    Err(_) => return Err(AccessError::Closed),
+                    None => Arc::new(Allowance::of(grant.role)),
                 },
             },
         };
@@ -309,6 +308,8 @@ mod tests {
             let now = (now[0], now[1]);
             assert_eq!(now, (read, run), "{line}");
         }
+        let found = access.admit([], PEER, &accounts()).err();
+        assert_eq!(found, Some(AccessError::NoToken));
         fs::remove_file(&path).unwrap();
     }
 

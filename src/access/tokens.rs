@@ -18,15 +18,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::error::Flaw;
+use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
 use crate::account::Accounts;
-use crate::config::{MAX_SECRET, Secret, TOKEN_PREFIX};
+use crate::config::{MAX_SECRET, Secret, TOKEN_PREFIX, is_model};
 use crate::encoding::sha256::sha256_hex;
 use crate::os::files::{self, open_plain};
 use crate::os::random;
 use crate::sync::{lock, spawn};
-use crate::text::{counted, shown, unusable};
+use crate::text::{counted, is_misspelled, unusable};
 use crate::time::{self, Clock, SystemClock};
 
 /// What messages call the file.
@@ -188,12 +188,14 @@ impl Tokens {
         }
     }
 
-    /// What callers without a line may do, as the line `*` says.
+    /// What callers without a line may do, as the line `*` says; `None` if there is no such line.
     ///
     /// # Errors
-    /// There is no such line, or it has expired.
-    pub(super) fn others(&self) -> Result<Arc<Allowance>, Flaw> {
-        self.holder(NOBODY).map(|(_, allowance)| allowance)
+    /// [`AccessError::Closed`]: it has expired.
+    pub(super) fn others(&self) -> Result<Option<Arc<Allowance>>, AccessError> {
+        let own = self.holder(NOBODY).map(|(_, own)| Some(own));
+        let none = |flaw| (flaw == Flaw::UNKNOWN).then_some(None);
+        own.or_else(|flaw| none(flaw).ok_or(AccessError::Closed))
     }
 
     /// Takes over the good lines of the file if it has changed, unless it was changed less than `rest` ago. Returns what
@@ -304,20 +306,17 @@ impl Allowance {
         }
     }
 
-    /// Adds a word KEY=VALUE of a line. A word without an = may be a token on a line of the wrong form.
-    fn add(&mut self, word: &str) -> Result<(), &'static str> {
+    /// Adds a word KEY=VALUE of a line. A word without an = may be a token on a line of the wrong form, and what is not
+    /// even like a key may be part of one.
+    fn add(&mut self, word: &str) -> Result<(), String> {
         let (key, value) = word.split_once('=').ok_or(FORM)?;
-        let number = value.parse::<u64>().ok();
         // `parse` alone accepts a plus sign.
-        let number = number.filter(|number| *number > 0 && !value.starts_with('+'));
+        let is_good = |number: &u64| *number > 0 && !value.starts_with('+');
+        let number = value.parse().ok().filter(is_good);
         let few = number.and_then(|number| u32::try_from(number).ok());
         let is_day = value.len() == 10 && time::parse(value).is_some();
-        let is_whole = |name: &str| {
-            let start = name.strip_suffix('*').unwrap_or(name);
-            !name.is_empty() && !start.contains(['*', '"', '\''])
-        };
         match key {
-            "models" if self.models.is_empty() && value.split(',').all(is_whole) => {
+            "models" if self.models.is_empty() && value.split(',').all(is_model) => {
                 self.models = value.split(',').map(str::to_owned).collect();
             }
             "runs-per-minute" if self.runs_per_minute.is_none() && few.is_some() => {
@@ -329,7 +328,12 @@ impl Allowance {
             "until" if is_day && self.until.is_none() => {
                 self.until = Some(value.to_owned());
             }
-            _ => return Err(KEYS),
+            _ => {
+                let mut known = KEYS.split([' ', '=']);
+                let like = known.find(|word| word.len() > 4 && is_misspelled(key, word));
+                let wrong = like.map_or("a word with =", |_| key);
+                return Err(format!("{wrong} is wrong; {KEYS}"));
+            }
         }
         Ok(())
     }
@@ -448,7 +452,7 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
 
 /// Name, what is allowed, and the token's fingerprint of a line; `None` if there is nothing on it. A word that begins with
 /// `#` begins a comment.
-fn line_of(line: &str) -> Result<Option<(&str, Allowance, Fingerprint)>, &'static str> {
+fn line_of(line: &str) -> Result<Option<(&str, Allowance, Fingerprint)>, String> {
     let mut words = line
         .split_ascii_whitespace()
         .take_while(|word| !word.starts_with('#'));
@@ -464,22 +468,18 @@ fn line_of(line: &str) -> Result<Option<(&str, Allowance, Fingerprint)>, &'stati
     words.try_for_each(|word| allowance.add(word))?;
     let lower = token.to_ascii_lowercase();
     let token = match lower.strip_prefix(HASHED) {
-        _ if name == OTHERS && token == "-" => NOBODY,
-        _ if name == OTHERS => {
-            return Err("the line for * must have a - where other lines have a token");
-        }
-        Some(hash) => of_hex(hash).ok_or("sha256: is not followed by 64 hex digits")?,
+        _ if name == OTHERS && token == "-" => Ok(NOBODY),
+        _ if name == OTHERS => Err("the line for * must have a - where other lines have a token"),
+        Some(hash) => of_hex(hash).ok_or("sha256: is not followed by 64 hex digits"),
         None if token.len() > MAX_SECRET || !token.bytes().all(|b| b.is_ascii_graphic()) => {
-            return Err("the token has more than 4096 characters, or some beyond visible ASCII");
+            Err("the token has more than 4096 characters, or some beyond visible ASCII")
         }
-        None if token.len() < MIN_TOKEN => {
-            return Err(
-                "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one",
-            );
-        }
-        None => fingerprint(token),
+        None if token.len() < MIN_TOKEN => Err(
+            "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one",
+        ),
+        None => Ok(fingerprint(token)),
     };
-    Ok(Some((name, allowance, token)))
+    Ok(Some((name, allowance, token?)))
 }
 
 fn check_name(name: &str) -> Result<(), &'static str> {
@@ -497,19 +497,20 @@ fn place(line: usize) -> String {
     }
 }
 
-/// A line for the file, and the fresh token of 256 random bits whose SHA-256 is in it.
+/// A line for the file with a name, a role and keys, and the fresh token of 256 random bits whose SHA-256 is in it.
 ///
 /// # Errors
-/// What is wrong with the name or the role.
-pub(crate) fn generate(name: &str, role: &str) -> Result<(String, Secret), String> {
+/// What is wrong with these words.
+pub(crate) fn generate(words: &[String]) -> Result<(String, Secret), String> {
+    let [name, role, keys @ ..] = words else {
+        return Err("give a name and a role, as in --generate token alice read".into());
+    };
     check_name(name)?;
-    if Role::named(role).is_none() {
-        let why = "is not a role; give run, read or metrics";
-        return Err(format!("\"{}\" {why}", shown(role, 40)));
-    }
-    let token = token();
-    let line = format!("{name} {role} {HASHED}{}\n", sha256_hex(token.as_bytes()));
-    Ok((line, Secret::new(token)))
+    let (token, keys) = (token(), keys.join(" "));
+    let hash = sha256_hex(token.as_bytes());
+    let line = format!("{name} {role} {HASHED}{hash} {keys}");
+    line_of(&line)?;
+    Ok((line.trim_end().to_owned() + "\n", Secret::new(token)))
 }
 
 /// A new token, of 256 random bits.
@@ -606,23 +607,25 @@ mod tests {
 
     #[test]
     fn what_is_generated_can_be_read_and_is_never_the_same() {
-        let make = || generate("ci", "read").unwrap();
-        let ((line, token), (other, _)) = (make(), make());
-        assert_eq!((line.len(), &line[..15]), (80, "ci read sha256:"));
+        let make =
+            |name: &str, role: &str| generate(&[name, role, "until=2099-01-01"].map(str::to_owned));
+        let [(line, token), (other, _)] = [(); 2].map(|()| make("ci", "read").unwrap());
+        assert_eq!((line.len(), &line[..15]), (97, "ci read sha256:"));
+        assert!(line.ends_with(" until=2099-01-01\n"));
         let two = line.clone() + &other.replace("ci", "cj");
         let (table, faults) = parse(&two, None, false);
         assert_eq!((table.len(), faults.len()), (2, 0));
         assert!(table.contains_key(&fingerprint(token.expose())));
         // Whoever reads the file has no token.
-        let shown = line.split(' ').next_back().unwrap().trim();
+        let shown = line.split(' ').nth(2).unwrap();
         assert!(token.expose().starts_with("fmcp_") && !line.contains(token.expose()));
         assert!(!table.contains_key(&fingerprint(shown)));
         let upper = line.replace("sha256:", "SHA256:").to_uppercase();
-        let hash = upper.split(':').next_back().unwrap();
+        let hash = upper.split([':', ' ']).nth(3).unwrap();
         let plain = format!("a read {}\nb read sha256:{hash}", token.expose());
         let twice = "line 2: this token is on line 1 too; give each line its own";
         assert_eq!(mistake(&plain, None), twice);
-        assert!(generate("a b", "run").is_err() && generate("", "run").is_err());
+        assert!(make("a b", "run").is_err() && make("", "run").is_err());
     }
 
     /// A tokens file, and a clock that is set by hand.
@@ -826,12 +829,15 @@ mod tests {
         let hex = "sha256: is not followed by 64 hex digits";
         let star = "the line for * must have a - where other lines have a token|so nobody without a line of their own is admitted now";
         let ledger = "tokens-per-month= is counted in the ledger, so it needs --state-dir";
-        let bad = "model=x|models=a,,b|models=a*b|models=\"a\"|models=x models=y|runs-per-minute=0|\
+        let bad = "modles=x|models=a,,b|models=a*b|models=\"a\"|models=x models=y|runs-per-minute=0|Until=x|\
             runs-per-minute=+5|runs-per-minute=4294967296|until=2099-01-01 until=2099-01-01|until=2026-02-30";
         for keys in bad.split('|') {
             let why = mistake(&format!("a run {A} {keys}"), None);
-            assert_eq!(why, format!("line 1: {KEYS}"), "{keys}");
+            let key = keys.split('=').next().unwrap();
+            assert_eq!(why, format!("line 1: {key} is wrong; {KEYS}"), "{keys}");
         }
+        let secret = mistake(&format!("a run {A} {B}=x"), None);
+        assert_eq!(secret, format!("line 1: a word with = is wrong; {KEYS}"));
         for (line, why) in [
             (format!("a run {A} x"), FORM),
             (format!("a run SHA256:{A}"), hex),
@@ -852,7 +858,7 @@ mod tests {
         bench.clock.pass(43_200_000);
         assert_eq!(bench.tokens.holder(fingerprint(A)), Err(Flaw::EXPIRED));
         assert_eq!(bench.names(), ["alice"]);
-        let others = bench.tokens.others().unwrap();
+        let others = bench.tokens.others().unwrap().unwrap();
         let found = (others.role, &*others.models);
         assert_eq!(found, (Role::Read, &["tiny".to_owned()][..]));
         for typo in [

@@ -123,7 +123,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Refuse to run a pattern"),
     flag(RUNS, "allow-model", "NAME", "")
         .many(|c, t| push(&mut c.policy.allowed_models, values::model(t)))
-        .help("Allow only the models named with this flag"),
+        .help("Allow only the models named with this flag; a * at the end stands for any ending"),
     flag(RUNS, "default-model", "NAME", "")
         .one(|c, t| set(&mut c.policy.default_model, values::model(t)))
         .help("Model for runs that name none"),
@@ -232,7 +232,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help(
             "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit [PROGRAM], \
              systemd-template [PROGRAM], sysusers, compose [SECRETS], kubernetes [IMAGE], \
-             prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE; write \
+             prometheus, client-config [CLIENT], client-command CLIENT, token NAME ROLE [KEY=VALUE…]; write \
              skills DIR NAME…, skill DIR, plugin DIR",
         ),
     flag(COMMAND, "all", "", "").help("With --generate skills: write every pattern"),

@@ -61,6 +61,12 @@ impl<'a> FlagsAndEnv<'a> {
                 }
             };
             let value = match flag.placeholder {
+                // A topic or a period may follow.
+                "" if matches!(flag.long, "help" | "usage") => {
+                    let word = parser.optional_value().map(|word| utf8(word, flag.long));
+                    settings.words.extend(word.transpose()?);
+                    on.to_owned()
+                }
                 "" => on.to_owned(),
                 _ if flag.takes_value() => value_of(flag, &mut parser)?,
                 _ => match parser.optional_value() {
@@ -191,7 +197,9 @@ impl<'a> FlagsAndEnv<'a> {
     /// The values given for a flag, more than one only if it takes many. A variable separates several values by commas.
     pub(super) fn values(&self, flag: &Flag) -> Result<Vec<String>, String> {
         if self.is_for_client() && flag.is_for_http() {
-            return Ok(Vec::new());
+            let why = "is for a server over HTTP, but the client starts one on stdio; leave it out, or give --url";
+            let given = self.last(flag.long).filter(|value| *value != "stdio");
+            return given.map_or(Ok(Vec::new()), |_| Err(format!("--{} {why}", flag.long)));
         }
         let mut values: Vec<String> = self.all(flag.long).map(str::to_owned).collect();
         if values.is_empty()

@@ -13,7 +13,7 @@ use super::parse::{FlagsAndEnv, listed};
 use super::{named, values};
 use crate::config::{
     BASE_URL, Config, HTTP_MAX_RUNS, MODEL_VARIABLE, OAuthSettings, OWN_VARIABLE, Policy, Secret,
-    Transport,
+    Transport, is_among,
 };
 use crate::text::{closest, is_misspelled, is_placeholder};
 use crate::url::{Host, WebUrl};
@@ -170,15 +170,14 @@ fn require_allowed_models(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result
             "there is no --default-model; a vendor alone does not choose a model, so give both";
         return Err(named(&settings.name("default-vendor"), why));
     }
-    let is_refused = |model: &str| {
-        !allowed.is_empty() && !allowed.iter().any(|one| one.eq_ignore_ascii_case(model))
-    };
+    let is_refused = |model: &str| !is_among(allowed, model);
+    let first = allowed.iter().find(|one| !one.ends_with('*'));
     let mut of_patterns = policy.pattern_models.iter();
     let why = if is_refused(&policy.default_model) {
         format!(
             "--default-model must be one of the allowed models, because a run that names no model \
              would get Fabric's default; give --default-model {}",
-            values::shown(&allowed[0])
+            first.map_or("NAME".to_owned(), |name| values::shown(name))
         )
     } else if let Some(one) = of_patterns.find(|one| is_refused(&one.model)) {
         let (model, pattern) = (values::shown(&one.model), values::shown(&one.pattern));

@@ -9,7 +9,7 @@ use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret};
+use crate::config::{MAX_NAME, MAX_SECRET, PatternModel, Prices, Secret, is_model};
 use crate::text::{decimal, is_language, joined};
 use crate::time;
 use crate::url::{self, Authority, Host, WebUrl};
@@ -67,13 +67,13 @@ fn fits(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.chars().count())
 }
 
-/// The name of a model or vendor.
+/// The name of a model or vendor, or its beginning and a `*`.
 pub(super) fn model(text: &str) -> Result<String, String> {
-    let is_good = fits(text) && text.trim() == text && !text.contains(char::is_control);
+    let is_good = is_model(text) && text.trim() == text && !text.contains(char::is_control);
     let rest = format!(
-        "is not the name of a model or vendor; give 1 to {MAX_NAME} characters, as Fabric lists it"
+        "is not the name of a model or vendor; give 1 to {MAX_NAME} characters, as Fabric lists it, without quotes"
     );
-    valid(is_good.then(|| text.to_owned()), text, rest)
+    valid((is_good && fits(text)).then(|| text.to_owned()), text, rest)
 }
 
 /// The name of a pattern.
@@ -163,13 +163,10 @@ pub(super) fn seconds(text: &str, may_be_0: bool, most: Duration) -> Result<Dura
     }
     let time = decimal(text).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = time.filter(|time| (MIN_TIME..=most).contains(time));
-    time.ok_or_else(|| {
-        let [least, most] = [MIN_TIME, most].map(|time| time.as_secs_f64());
-        let zero = if may_be_0 { "0 or " } else { "" };
-        let rest =
-            format!("is not a time; give {zero}{least} to {most} seconds, such as 30 or 0.5");
-        wrong(text, rest)
-    })
+    let [least, most] = [MIN_TIME, most].map(|time| time.as_secs_f64());
+    let zero = if may_be_0 { "0 or " } else { "" };
+    let rest = format!("is not a time; give {zero}{least} to {most} seconds, such as 30 or 0.5");
+    valid(time, text, rest)
 }
 
 /// The URL of an MCP endpoint that gets the token.

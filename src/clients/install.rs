@@ -122,6 +122,10 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
             "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. To add an entry with another name, give --name NAME.\n"
         );
     }
+    let folder = ours.and_then(|ours| after(&words(ours), STATE_DIR));
+    if let (None, Some(folder)) = (&entry, folder) {
+        told += &format!("The runs that were kept stay in {folder}, for your other clients.\n");
+    }
     let asks = !asked.yes || is_foreign;
     if let (Some(launch), Some(entry)) = (launch, &entry) {
         told += &risks(entry);
@@ -209,7 +213,7 @@ impl Installation {
                 args.extend([flag.to_owned(), value.clone()]);
             }
         }
-        Ok(format!("Runs are kept for {time} in {folder}.\n"))
+        Ok(format!("Runs are to be kept for {time} in {folder}.\n"))
     }
 }
 

@@ -486,10 +486,8 @@ fn call_there(
         // Relays the text and waits; what the task has made is its result.
         let part = json!({"run_id": id, "offset": lock(&screen.state).arrived});
         let mut task = json!({"taskId": id});
-        ask(
-            "tools/call",
-            json!({"name": "fabric_get_run", "arguments": part}),
-        );
+        let get = json!({"name": "fabric_get_run", "arguments": part});
+        ask("tools/call", get);
         answer = ask("tasks/get", task.clone());
         if screen.stopped.load(Ordering::Acquire) != 0 {
             ask("tasks/cancel", task.clone());

@@ -46,28 +46,25 @@ const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds thi
 /// Looks through the kept runs, and logs whether Fabric answers, in the background, so that no client waits for it.
 pub(crate) fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
-    spawn(
-        "start-check",
-        "the connection to Fabric is not tested",
-        move || {
-            runs.sweep();
-            if client.rests() {
-                return log::info!("Fabric is started by the first call that needs it.");
+    let otherwise = "the connection to Fabric is not tested";
+    spawn("start-check", otherwise, move || {
+        runs.sweep();
+        if client.rests() {
+            return log::info!("Fabric is started by the first call that needs it.");
+        }
+        let url = &client.settings.url;
+        match client.names(Duration::ZERO, &unobserved()) {
+            Ok(names) if !client.has_fabric() => {
+                let patterns = counted(names.len(), "pattern");
+                log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
             }
-            let url = &client.settings.url;
-            match client.names(Duration::ZERO, &unobserved()) {
-                Ok(names) if !client.has_fabric() => {
-                    let patterns = counted(names.len(), "pattern");
-                    log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
-                }
-                Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
-                Ok(_) => log::info!("Successfully connected to Fabric API at {url}."),
-                Err(Error { detail, .. }) => {
-                    log::error!("Failed to connect to Fabric API at {url}. Details: {detail}");
-                }
+            Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
+            Ok(_) => log::info!("Successfully connected to Fabric API at {url}."),
+            Err(Error { detail, .. }) => {
+                log::error!("Failed to connect to Fabric API at {url}. Details: {detail}");
             }
-        },
-    );
+        }
+    });
 }
 
 /// Runs `--check` and writes the report to stdout: line by line, or with `--json` as one object at the end. True unless there

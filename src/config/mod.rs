@@ -169,7 +169,7 @@ pub(crate) struct Policy {
     pub(crate) allowed: Vec<String>,
     /// Patterns that may not be run: `--deny-pattern`. Takes precedence over `allowed`.
     pub(crate) denied: Vec<String>,
-    /// Models that may be run; if empty, all: `--allow-model`.
+    /// Models that may be run, as [`is_among`] has them; if empty, all: `--allow-model`.
     pub(crate) allowed_models: Vec<String>,
     /// Models that the caller may run, as its line of the tokens file has them; if empty, all.
     pub(crate) callers_models: Vec<String>,
@@ -197,6 +197,27 @@ pub(crate) struct Policy {
     pub(crate) patterns_only: bool,
     /// The folders of `--patterns-dir` have no strategies.
     pub(crate) no_strategies: bool,
+}
+
+/// Whether a list of models may have this: a name, or the beginning of names with a `*` after it.
+pub(crate) fn is_model(name: &str) -> bool {
+    let start = name.strip_suffix('*').unwrap_or(name);
+    !name.is_empty() && !start.contains(['*', '"', '\''])
+}
+
+/// Whether a list of models has this one; an empty list has all.
+pub(crate) fn is_among(models: &[String], model: &str) -> bool {
+    let model = model.to_lowercase();
+    let is_it = |own: &String| match own.to_lowercase().strip_suffix('*') {
+        // "mistral*" is not "mistral/model", which Fabric takes for any model of that vendor.
+        Some(beginning) => {
+            let rest = model.strip_prefix(beginning);
+            let has_vendor = beginning.is_empty() || beginning.contains('/');
+            rest.is_some_and(|rest| has_vendor || !rest.contains('/'))
+        }
+        None => own.to_lowercase() == model,
+    };
+    models.is_empty() || models.iter().any(is_it)
 }
 
 /// The model of one pattern.

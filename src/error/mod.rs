@@ -517,9 +517,9 @@ impl Error {
         Error::new(Kind::Cancelled, detail)
     }
 
-    /// The caller cancelled; nobody reads the text.
+    /// Somebody cancelled: its caller, or whoever may stop its run.
     pub(crate) fn cancelled() -> Error {
-        Error::new(Kind::Cancelled, "The caller cancelled this call.")
+        Error::new(Kind::Cancelled, "This call was stopped before its end.")
     }
 }
 

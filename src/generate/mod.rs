@@ -57,14 +57,10 @@ pub(crate) fn generate(
             filled(include_str!("kubernetes.yaml"), &holes)
         }
         ("prometheus", [], _) => include_str!("prometheus.yml").to_owned(),
-        ("token", [name, role], _) => {
-            let (line, token) = access::generate(name, role).map_err(refused)?;
+        ("token", words, _) => {
+            let (line, token) = access::generate(words).map_err(refused)?;
             secret = Some(token);
             line
-        }
-        ("token", [] | [_], _) => {
-            let why = "give a name and a role, as in --generate token alice read";
-            return Err(refused(why.to_owned()));
         }
         ("client-config", [], _) => list(),
         ("client-config", _, Some((client, launch))) => {
@@ -202,10 +198,13 @@ mod tests {
             ("", "--generate token: give a name and a role"),
             (
                 "a admin",
-                r#"--generate token: "admin" is not a role; give run, read or metrics"#,
+                "--generate token: the role, the second word, is not run, read or metrics",
             ),
             ("a#b run", "--generate token: a name has"),
-            ("a run x", r#""x" does not belong to a flag"#),
+            (
+                "a run modles=x",
+                "--generate token: modles is wrong; a key is models=NAME",
+            ),
         ] {
             let words = Vec::from_iter(words.split_whitespace().map(str::to_owned));
             let error = generate("token", &words, None, &program).unwrap_err();

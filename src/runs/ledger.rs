@@ -247,7 +247,7 @@ impl LedgerLine<'_> {
             caller,
             model,
             tokens: [tokens(input)?, tokens(output)?],
-            is_estimated: input.starts_with('~'),
+            is_estimated: [input, output].iter().any(|text| text.starts_with('~')),
             step: (RunId::parse(run)?, step.parse().ok()?),
         })
     }
@@ -366,7 +366,8 @@ mod tests {
             let found = text.lines().filter_map(LedgerLine::parse).count();
             assert_eq!(found, 2, "{text}");
         }
-        fs::write(&path, [&*line, "\n\t\nx\n\u{fffd}\n", &line].concat()).unwrap();
+        let half = line.replace("\t7\t", "\t~7\t");
+        fs::write(&path, [&*half, "\n\t\nx\n\u{fffd}\n", &line].concat()).unwrap();
         // Whoever finds it interrupted.
         add(1, Err([0, 9]));
         add(2, Err([0, 1]));
@@ -377,7 +378,7 @@ mod tests {
         let july = rows("2026-07", true, "m");
         let row = |caller, model| {
             json!({"caller": caller, "model": model, "runs": 1, "steps": 2, "input_tokens": 8,
-            "output_tokens": 8, "estimated_tokens": 4, "cost": 8.000004})
+            "output_tokens": 8, "estimated_tokens": 16, "cost": 8.000004})
         };
         assert_eq!(july, [row("token:alice", "V/M"), row("all", "")]);
         for priced in ["v/m", "default"] {

@@ -213,20 +213,21 @@ impl LiveRun {
         self.write(Some(false));
     }
 
-    /// The step whose model was asked has ended: writes its line, once. Until it is written, the line stays with the run.
-    pub(super) fn answered(&self, ledger: &Folder, outcome: &str, tokens: Spent) {
+    /// The step whose model was asked has ended: writes its line, once, unless no model got it (`None`). Until it is
+    /// written, the line stays with the run.
+    pub(super) fn answered(&self, ledger: Option<&Folder>, outcome: &str, tokens: Option<Spent>) {
+        let Some(ledger) = ledger else { return };
         let mut state = self.state();
-        let Some(asked) = state.record.asked.clone() else {
+        let record = Arc::make_mut(&mut state.record);
+        let Some((asked, tokens)) = record.asked.take().zip(tokens) else {
             return;
         };
-        let record = Arc::make_mut(&mut state.record);
         let outcome = match record.state {
             // Somebody has stopped it, whatever its worker says.
             RunState::Cancelled | RunState::Interrupted => record.state.name(),
             _ => outcome,
         };
         let line = line(self.clock.today(), record, &asked, outcome, tokens);
-        record.asked = None;
         record.lines.push(line.clone());
         ledger.add(line);
         drop(state);

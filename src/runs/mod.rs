@@ -304,9 +304,10 @@ impl RunWriter {
     }
 
     /// The step whose model was asked has ended. Writes its line, if there is a ledger, with the tokens that Fabric
-    /// counted or with this estimate.
-    pub(crate) fn answered(&self, outcome: &str, tokens: Spent) {
-        self.runs.account(&self.live, outcome, tokens);
+    /// counted or with this estimate; `None`: Fabric refused the step, and asked no model.
+    pub(crate) fn answered(&self, outcome: &str, tokens: Option<Spent>) {
+        self.live
+            .answered(self.runs.ledger.as_deref(), outcome, tokens);
     }
 
     /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and

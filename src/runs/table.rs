@@ -16,7 +16,7 @@ use crate::sync::{lock, try_lock};
 use crate::time::{Clock, whole};
 
 use super::folder::{ALL, Folder, is_gone};
-use super::ledger::{Spent, estimate};
+use super::ledger::estimate;
 use super::live::LiveRun;
 use super::record::{Record, RunId, RunReport, RunState};
 use super::{Run, RunWriter};
@@ -39,7 +39,7 @@ pub(crate) struct Runs {
     keep: u64,
     folder: Option<Arc<Folder>>,
     /// The same folder for the ledger, also where no run is kept.
-    ledger: Option<Arc<Folder>>,
+    pub(super) ledger: Option<Arc<Folder>>,
     accounts: Accounts,
     clock: Arc<dyn Clock>,
     /// Locked before the state of a run, never after it.
@@ -162,13 +162,6 @@ impl Runs {
         folder.map_or(0, |folder| folder.used(now, &caller.to_string()))
     }
 
-    /// The step of a run whose model was asked has ended.
-    pub(super) fn account(&self, live: &LiveRun, outcome: &str, tokens: Spent) {
-        if let Some(folder) = &self.ledger {
-            live.answered(folder, outcome, tokens);
-        }
-    }
-
     /// Is there a state folder that cannot be written? If it could not be before, it is tried again.
     pub(crate) fn is_failing(&self) -> bool {
         let failing = self.ledger.as_ref().filter(|folder| folder.is_failing());
@@ -275,7 +268,7 @@ impl Runs {
     /// Ends a run, once; the first end counts.
     pub(super) fn close(&self, live: &Arc<LiveRun>, end: RunState, report: RunReport) {
         let written = estimate(live.record().chars.unwrap_or(0));
-        self.account(live, end.name(), Err([0, written]));
+        live.answered(self.ledger.as_deref(), end.name(), Some(Err([0, written])));
         if let Some(record) = live.begin_close(end, report) {
             // If there is no room, the run is forgotten.
             let _ = self.charge(live, self.keeps());

@@ -517,9 +517,12 @@ fn that_a_model_was_asked_is_written_as_soon_as_there_is_room() {
 
 #[test]
 fn no_line_is_lost_if_the_process_is_killed_while_the_ledger_is_busy() {
-    let (at, bench) = one_process();
-    let month = format!("usage-{}.tsv", &timestamp(milliseconds_now())[..7]);
-    let ledger = File::create(at.0.join(&month).with_extension(LOCKED)).unwrap();
+    let (at, now) = (Temporary::new(), milliseconds_now());
+    // For this process no month ends meanwhile.
+    let (clock, bench) = by_hand(Some(Folder::open(&at.0).unwrap()));
+    clock.set(now);
+    let month = format!("usage-{}.{LOCKED}", &timestamp(now)[..7]);
+    let ledger = File::create(at.0.join(&month)).unwrap();
     ledger.lock().unwrap();
     // What is left if the process is killed now: locks are not copied.
     let killed = || {
@@ -531,18 +534,20 @@ fn no_line_is_lost_if_the_process_is_killed_while_the_ledger_is_busy() {
     };
     let outcomes = |at: &Temporary| {
         at.process().runs.sweep();
-        let text = fs::read_to_string(at.0.join(&month)).unwrap_or_default();
+        let ledgers = at.names().into_iter().filter(|name| name.ends_with(".tsv"));
+        let text =
+            String::from_iter(ledgers.map(|name| fs::read_to_string(at.0.join(name)).unwrap()));
         let outcome = |line: &str| Vec::from_iter(line.split('\t').skip(5).take(2)).join(" ");
         Vec::from_iter(text.lines().map(outcome))
     };
     let writer = bench.begin(&Identity::Local);
     writer.ask("m", 3, &[]);
-    writer.answered("ok", Ok([5, 7]));
+    writer.answered("ok", Some(Ok([5, 7])));
     writer.ask("m", 4, &["one".to_owned()]);
     writer.append("a text").unwrap();
     tick(&writer);
     let in_the_second_step = killed();
-    writer.answered("ok", Ok([6, 8]));
+    writer.answered("ok", Some(Ok([6, 8])));
     complete(&writer);
     let at_the_end = killed();
     let damaged = at_the_end.file(writer.run().id(), "json");

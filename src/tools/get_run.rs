@@ -73,18 +73,19 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     let own = context.run().map(|own| own.run().id());
     let before = |run: &Run| Some(run.id()) != own;
-    let found = match run_id.to_lowercase().as_str() {
-        "last" | "latest" => runs.list(owner).into_iter().flatten().find(before),
-        id => runs.find(id, owner),
-    };
-    found.ok_or_else(|| {
-        invalid(format!(
+    let id = run_id.to_lowercase();
+    let is_last = ["last", "latest"].contains(&&*id);
+    let last = || runs.list(owner)?.into_iter().find(before);
+    let found = runs.find(&id, owner).or_else(|| is_last.then(last)?);
+    let why = || match is_last {
+        true => no_rows(context, None),
+        false => format!(
             "None of your runs has the id in `{argument}`: the id is mistyped, the run's time \
              (--keep-runs) is over, or the server was restarted without --state-dir. Take the id \
              from the result of fabric_run_pattern.",
-        ))
-        .about(argument)
-    })
+        ),
+    };
+    found.ok_or_else(|| invalid(why()).about(argument))
 }
 
 /// The time of a date or of so many hours, days or weeks ago, in milliseconds since 1970.
@@ -103,14 +104,8 @@ fn since(path: &str, text: &str) -> Result<u64, Error> {
 
 fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
-    let all = runs.list(owner).ok_or_else(|| {
-        invalid(
-            "`run_id` is missing: without a token there is no list of runs, because anyone who \
-             has a run's id may read that run. Take the id from the result of fabric_run_pattern, \
-             or use a server with tokens (--tokens-file).",
-        )
-        .about("run_id")
-    })?;
+    let none = || invalid(no_rows(context, None)).about("run_id");
+    let all = runs.list(owner).ok_or_else(none)?;
     let now = time::milliseconds_now();
     let words = search::stems(query);
     let has_words = |run: &&Run| {
@@ -153,7 +148,7 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
     Ok(Outcome::rows(rows.len()).member("runs", rows).warn(why))
 }
 
-/// Why a list is empty. `all`: how many runs there are, and when the oldest began.
+/// Why a list is empty, or there is none. `all`: how many runs there are, and when the oldest began.
 fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
     match (all, &context.backend.settings.memory_only) {
         (Some((number, oldest)), _) => format!(
@@ -165,8 +160,14 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
         (None, Some(why)) if context.caller().identity == Identity::Local => {
             format!("No earlier run is known: {why}.")
         }
+        _ if matches!(context.caller().identity, Identity::Peer(_)) => {
+            "`run_id` must be an id: without a token there is no list of runs, because anyone who \
+             has a run's id may read that run. Take the id from the result of fabric_run_pattern, \
+             or use a server with tokens (--tokens-file)."
+                .to_owned()
+        }
         _ if !context.backend.runs.keeps() => {
-            "No run is kept: --keep-runs is 0, or --call has no --state-dir.".to_owned()
+            "No run is kept: --keep-runs is 0, or --call needs --state-dir DIR.".to_owned()
         }
         _ => "No run of yours is kept: this server knows of none, or the time for which they are \
               kept (--keep-runs) is over. Runs of other callers are not listed."

@@ -1,6 +1,6 @@
 //! Which tools and prompts are offered, which patterns may be run, and with which models.
 
-use crate::config::{DEFAULT_MODEL, MODEL_VARIABLE, PatternModel, Policy};
+use crate::config::{DEFAULT_MODEL, MODEL_VARIABLE, PatternModel, Policy, is_among};
 use crate::fabric::{Chat, Error, Name, names};
 use crate::protocol::{Feature, Revision};
 
@@ -75,15 +75,10 @@ impl Policy {
     /// `invalid-request`, naming the models that may be run.
     pub(crate) fn model(&self, chat: &mut Chat) -> Result<(), Error> {
         let own = &self.callers_models;
-        let named = own.iter().filter(|model| !model.ends_with('*'));
-        if !is_among(own, &chat.model)
-            && let Some(taken) = names::alike(&chat.model, named.clone().map(String::as_str))
-        {
-            chat.model = taken.to_owned();
-        }
         if chat.model.is_empty() {
             let (model, vendor) = self.model_of(chat.pattern.as_str());
-            match named.clone().next().filter(|_| !is_among(own, model)) {
+            let named = own.iter().find(|model| !model.ends_with('*'));
+            match named.filter(|_| !is_among(own, model)) {
                 Some(first) => chat.model.clone_from(first),
                 None => {
                     chat.model.clone_from(model);
@@ -93,32 +88,23 @@ impl Policy {
                 }
             }
         }
-        if !is_among(own, &chat.model) {
+        if !take_model(own, &mut chat.model) {
             return Err(no_model(chat, own));
         }
-        if self.allowed_models.is_empty() {
-            return Ok(());
-        }
-        // In the operator's spelling: Fabric takes a model's name in upper and lower case.
-        let all = self.allowed_models.iter().map(String::as_str);
-        let Some(allowed) = names::alike(&chat.model, all) else {
+        if !take_model(&self.allowed_models, &mut chat.model) {
             let (model, allowed) = (&chat.model, self.allowed_models.join(", "));
             let field = chat.place.path("model_name");
             let detail = format!(
                 "`{field}`: the model {model} may not be run on this server; allowed: {allowed} (--allow-model)."
             );
             return Err(invalid(detail).about(field));
-        };
-        chat.model = allowed.to_owned();
+        }
         Ok(())
     }
 
     /// May the caller run this model?
     pub(crate) fn may_run(&self, model: &str) -> bool {
-        let mut allowed = self.allowed_models.iter();
-        is_among(&self.callers_models, model)
-            && (self.allowed_models.is_empty()
-                || allowed.any(|one| one.eq_ignore_ascii_case(model)))
+        is_among(&self.callers_models, model) && is_among(&self.allowed_models, model)
     }
 
     /// The model and vendor of runs of a pattern that name none.
@@ -149,20 +135,17 @@ impl Policy {
     }
 }
 
-/// Whether a caller may run this model, if these are the only models the caller may run; if there are none, all are
-/// allowed.
-pub(crate) fn is_among(models: &[String], model: &str) -> bool {
-    let model = model.to_lowercase();
-    let is_it = |own: &String| match own.to_lowercase().strip_suffix('*') {
-        // "mistral*" is not "mistral/model", which Fabric takes for any model of that vendor.
-        Some(beginning) => {
-            let rest = model.strip_prefix(beginning);
-            let has_vendor = beginning.is_empty() || beginning.contains('/');
-            rest.is_some_and(|rest| has_vendor || !rest.contains('/'))
-        }
-        None => own.to_lowercase() == model,
-    };
-    models.is_empty() || models.iter().any(is_it)
+/// Whether these models, or all if there are none, have this one. It gets their spelling: Fabric takes a model's name in
+/// upper and lower case.
+fn take_model(models: &[String], model: &mut String) -> bool {
+    let is_in = is_among(models, model);
+    let taken = names::alike(model, models.iter().map(String::as_str));
+    // A name that only fits a `*` may be that of another model.
+    let taken = taken.filter(|taken| !is_in || taken.eq_ignore_ascii_case(model));
+    if let Some(taken) = taken {
+        *model = taken.to_owned();
+    }
+    is_in || taken.is_some()
 }
 
 /// The refusal of a model that is none of the caller's.
@@ -282,12 +265,13 @@ mod tests {
         };
         assert_eq!(run(&by_flag, "", ""), ok("Ours", ""));
         let strict = Policy {
-            allowed_models: vec!["small".into(), "Mid".into()],
+            allowed_models: vec!["small".into(), "Mid".into(), "gpt*".into()],
             ..default
         };
         assert_eq!(run(&strict, "", ""), ok("small", "A"));
         assert_eq!(run(&strict, "MID", "C"), ok("Mid", "C"));
-        let told = "`model_name`: the model large may not be run on this server; allowed: small, Mid (--allow-model).";
+        assert_eq!(run(&strict, "GPT-4o", ""), ok("GPT-4o", ""));
+        let told = "`model_name`: the model large may not be run on this server; allowed: small, Mid, gpt* (--allow-model).";
         assert_eq!(run(&strict, "large", ""), Err(told.to_owned()));
         let intern = Policy {
             callers_models: vec!["llama*".into(), "small".into()],

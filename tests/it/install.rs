@@ -184,7 +184,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
         let args = file["mcpServers"]["fabric"]["args"].as_array();
         args.unwrap().len()
     };
-    let kept = format!("Runs are kept for 30 days in {}.", folder.display());
+    let kept = format!("Runs are to be kept for 30 days in {}.", folder.display());
     install("--yes")
         .expect_code(0)
         .expect_stdout(&kept)
@@ -232,7 +232,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     fs::remove_file(home.path(file)).unwrap();
     let told = install("--yes --keep-runs 7776000");
     told.expect_stdout(&format!(
-        "Runs are kept for 90 days in {}",
+        "Runs are to be kept for 90 days in {}",
         folder.display()
     ));
     // A folder of one's own stays, in either spelling, and so does its time.
@@ -564,7 +564,7 @@ fn where_callers_sign_in_no_token_is_shown() {
     assert_eq!(headers["Authorization"], reference);
     // Nobody was asked about runs before.
     let started = home.run("--demo --install cursor");
-    started.expect_stdout("Runs are kept for 30 days");
+    started.expect_stdout("Runs are to be kept for 30 days");
     let text = home.read(".cursor/mcp.json");
     home.write(".cursor/mcp.json", text.replace(reference, "Bearer own"));
     assert_eq!(install("").1["Authorization"], "Bearer own");

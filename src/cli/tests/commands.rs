@@ -124,7 +124,7 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
         ("FABRIC_API_KEY".to_owned(), None),
     ];
     assert_eq!(env, expected);
-    let text = "--transport sse --host 0.0.0.0 --demo";
+    let text = "--transport stdio --demo";
     let found = launched(text, &[("FABRIC_API_KEY", "k")]);
     assert_eq!(found, (vec!["--demo".to_owned()], Vec::new()));
     assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);

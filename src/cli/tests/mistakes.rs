@@ -48,7 +48,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
 --usage => --usage: the ledger is in the state folder; give --state-dir DIR: --install keeps runs in SHARED
---state-dir x --usage 2026-13 => --usage: "2026-13" is not a period;
+--state-dir x --usage=2026-13 => --usage: "2026-13" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
 --state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
@@ -90,6 +90,8 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall cannot be combined: run one after another
 --install zed --install warp => --install and --install cannot be combined: run one after another
+--install zed --transport http --tokens-file t => --transport is for a server over HTTP,
+    but the client starts one on stdio; leave it out, or give --url
 --install zed warp => "warp" does not belong to a flag; after --install or --uninstall, give one client
 --yes => --yes only works with --install or --uninstall; leave it out, or add that
 --generate skill x --all => --all only works with --generate skills; leave it out, or add that
@@ -112,7 +114,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --connect https://x/mcp --install zed => --install cannot be used with --connect, which only passes messages on to a server;
     leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
---help x => --help: "x" is not a topic; give one of clients, call, tools, streaming, results, errors,
+--help=x => --help: "x" is not a topic; give one of clients, call, tools, streaming, results, errors,
     prompts, problems, fabric, patterns, runs, keeping, network, access, oauth, proxy, service, security, limits, logs, metrics, usage
 "#;
 

@@ -430,7 +430,9 @@ fn settings_that_need_one_another_say_so() {
     );
     for case in [
         "--allow-model a => --allow-model: --default-model must be one of the allowed models",
-        "--allow-model a --default-model b => give --default-model a",
+        "--allow-model a* --allow-model a --default-model b => give --default-model a",
+        "--allow-model a* => give --default-model NAME",
+        r#"--allow-model *a => --allow-model: "*a" is not the name of a model or vendor"#,
         "--default-vendor V => --default-vendor: there is no --default-model",
         r#"--allow-model a --default-model a --pattern-model x=b => --allow-model: "b", the model of x, is not allowed;"#,
         r#"--pattern-model x => --pattern-model: "x" does not say which pattern and which model; give PATTERN=MODEL or"#,
@@ -443,7 +445,7 @@ fn settings_that_need_one_another_say_so() {
         let error = error_with(args, &[]);
         assert!(error.contains(words), "{args}: {error}");
     }
-    let said = "--allow-model a --allow-model B --default-model A --default-vendor V";
+    let said = "--allow-model a* --allow-model B --default-model A --default-vendor V";
     let config = config_with(said, &[]);
     let policy = config.policy;
     assert_eq!(policy.allowed_models.len(), 2);

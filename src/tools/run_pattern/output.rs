@@ -144,11 +144,12 @@ impl Output {
                 && !ends.contains(&error.cause)
                 && (kinds.contains(&error.kind) || error.status.is_some_and(|status| status >= 400))
         };
-        let counted = counted.or(error.filter(|error| is_refused(error)).map(|_| [0, 0]));
+        let has_asked = counted.is_some() || !error.is_some_and(is_refused);
         let outcome = error.map_or(metrics::OK, |error| error.kind.name());
         if let Some(run) = context.run() {
             let [input, output] = known;
-            run.answered(outcome, counted.ok_or([input, output.max(written)]));
+            let spent = counted.ok_or([input, output.max(written)]);
+            run.answered(outcome, has_asked.then_some(spent));
         }
     }
 

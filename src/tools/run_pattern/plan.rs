@@ -255,11 +255,13 @@ fn models(
         models.models.iter().collect(),
         models.vendors.keys().collect(),
     );
-    // If the operator allows only some models, their names stay as the operator spells them.
+    // A model that the operator allows by its name stays as the operator spells it.
     let policy = &context.backend.policy;
-    let is_free = policy.allowed_models.is_empty();
     for step in steps {
-        if is_free && let Some((taken, said)) = alike("model", &step.model, &all) {
+        if !policy.allowed_models.contains(&step.model)
+            && let Some((taken, said)) = alike("model", &step.model, &all)
+            && policy.may_run(&taken)
+        {
             step.model = taken;
             found.push(Ok(Some(said)));
         }

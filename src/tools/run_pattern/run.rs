@@ -3,14 +3,14 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use crate::config::{MAX_PARTIAL_TEXT, SHOWN_PROMPT};
+use crate::config::{MAX_PARTIAL_TEXT, SHOWN_PROMPT, is_among};
 use crate::fabric::{Chat, Error, Kind, Name};
 use crate::runs::{Record, estimate};
 use crate::search;
 use crate::text::{is_blank, shown};
 use crate::tools::name_lookup::take_pattern;
 use crate::tools::part::Part;
-use crate::tools::policy::{is_among, no_model};
+use crate::tools::policy::no_model;
 use crate::tools::run_result::DEFAULT_FORMAT;
 use crate::tools::{Context, Outcome, ToolResult, invalid, prompt};
 
