@@ -62,7 +62,7 @@ impl<'a> FlagsAndEnv<'a> {
             };
             let value = match flag.placeholder {
                 // A topic or a period may follow.
-                "" if matches!(flag.long, "help" | "usage") => {
+                "" if on != LETTER && matches!(flag.long, "help" | "usage") => {
                     let word = parser.optional_value().map(|word| utf8(word, flag.long));
                     settings.words.extend(word.transpose()?);
                     on.to_owned()

@@ -256,8 +256,7 @@ fn all_messages_on_their_way_share_one_bound() {
     // What is sent is held at once; when an answer is, only the system knows.
     (0..5).for_each(|_| drop(client.begin("tools/list", long.clone())));
     server.wait_requests(ROUTE, 5);
-    let large = Step::Repeat(vec![b'x'; 1 << 20], 40);
-    server.once(ROUTE, events().step(large));
+    server.once(ROUTE, events().step(Step::Repeat(vec![b'x'; 1 << 20], 40)));
     let error = client.error("tools/list", json!({}));
     contains(&error["message"], ["64 MiB"]);
     (0..4).for_each(|_| drop(client.begin("tools/list", long.clone())));

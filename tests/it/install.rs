@@ -451,7 +451,7 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout(left)
             .expect_stdout("does not edit");
         // A client that only connects has no say in that.
-        let found = finished.stdout.contains("Runs are kept");
+        let found = finished.stdout.contains("Runs are to be kept");
         assert_eq!(found, client != "open-webui", "{finished:?}");
         home.run(&format!("--uninstall {client}"))
             .expect_code(0)
