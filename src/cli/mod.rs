@@ -212,8 +212,7 @@ fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     }
     let period = match settings.words.as_slice() {
         [] => None,
-        [word] => Some(values::period(word).map_err(refused)?),
-        [_, word, ..] => return Err(unexpected_word(word)),
+        words => Some(values::period(&words.join(" ")).map_err(refused)?),
     };
     let prices = settings.one("prices", |file| {
         let remedy = "a file with a line MODEL INPUT OUTPUT for each model";

@@ -50,7 +50,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --usage => --usage: the ledger is in the state folder; give --state-dir DIR: --install keeps runs in SHARED
 --state-dir x --usage=2026-13 => --usage: "2026-13" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
---state-dir x --usage 2026-07-01..2026-07-15 => --usage: "2026-07-01..2026-07-15" is not a period;
+--state-dir x --usage 2026-07-01.. 2026-07-15 => --usage: "2026-07-01.. 2026-07-15" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
 --prices x => --prices only works with --usage; leave it out, or add that
 --state-dir x --usage --prices missing => --prices: no such file: "missing";
