@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::fabric::names::{self, did_you_mean, suggestion};
+use crate::fabric::names::{self, did_you_mean, in_quotes, suggestion};
 use crate::fabric::{Cause, Error, Name, NameList, Strategy};
 use crate::search::{self, Index};
 use crate::text::shown;
@@ -12,6 +12,9 @@ use super::{Context, invalid, list_contexts, list_models, list_strategies};
 
 /// Strategies that are suggested by their description.
 const MOST_FOUND: usize = 3;
+
+/// As many names are told where none is similar.
+const FEW: usize = 12;
 
 /// The only name that differs from the one given in case and separators alone, and the warning that says so.
 pub(super) fn alike(what: &str, given: &str, known: &NameList) -> Option<(String, String)> {
@@ -87,9 +90,10 @@ pub(super) fn not_listed(
         "context" => list_contexts::TOOL.name,
         _ => list_models::TOOL.name,
     };
-    let rest = match names.is_empty() {
-        true => "None are stored.".to_owned(),
-        false => format!("Give one that {tool} lists."),
+    let rest = match names.len() {
+        0 => "There are none.".to_owned(),
+        ..=FEW if hint.is_empty() => format!("What there is: {}.", in_quotes(names.iter(), "and")),
+        _ => format!("Give one that {tool} lists."),
     };
     format!("Fabric has no {what} named \"{shown}\"{of}.{hint} {rest}")
 }

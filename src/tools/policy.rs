@@ -76,7 +76,7 @@ impl Policy {
     pub(crate) fn model(&self, chat: &mut Chat) -> Result<(), Error> {
         let own = &self.callers_models;
         if chat.model.is_empty() {
-            let (model, vendor) = self.model_of(chat.pattern.as_str());
+            let (_, model, vendor) = self.model_of(chat.pattern.as_str());
             let named = own.iter().find(|model| !model.ends_with('*'));
             match named.filter(|_| !is_among(own, model)) {
                 Some(first) => chat.model.clone_from(first),
@@ -107,15 +107,18 @@ impl Policy {
         is_among(&self.callers_models, model) && is_among(&self.allowed_models, model)
     }
 
-    /// The model and vendor of runs of a pattern that name none.
-    fn model_of(&self, pattern: &str) -> (&String, &String) {
+    /// The setting for runs of a pattern that name no model, the model and its vendor.
+    pub(super) fn model_of(&self, pattern: &str) -> (&str, &String, &String) {
         let is_meant = |own: &&PatternModel| {
             let name = own.pattern.strip_prefix(MODEL_VARIABLE);
             names::is_same(pattern, name.unwrap_or(&own.pattern))
         };
         match self.pattern_models.iter().rfind(is_meant) {
-            Some(own) => (&own.model, &own.vendor),
-            None => (&self.default_model, &self.default_vendor),
+            Some(own) if own.pattern.starts_with(MODEL_VARIABLE) => {
+                (&own.pattern, &own.model, &own.vendor)
+            }
+            Some(own) => ("--pattern-model", &own.model, &own.vendor),
+            None => ("--default-model", &self.default_model, &self.default_vendor),
         }
     }
 

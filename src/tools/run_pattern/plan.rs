@@ -16,7 +16,7 @@ use crate::text::closest;
 use crate::tools::arguments::is_meant;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::name_lookup::{alike, no_strategy, not_listed, take};
-use crate::tools::{Context, invalid};
+use crate::tools::{Backend, Context, Policy, invalid};
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -168,7 +168,8 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
     match listed_models(steps, context) {
         Err(stopped) => return stopped,
         Ok(models) => {
-            let unknown = models.and_then(|models| unknown_model(&models, step, is_exact));
+            let policy = &context.backend.policy;
+            let unknown = models.and_then(|models| unknown_model(&models, step, is_exact, policy));
             if let Some((argument, why)) = unknown {
                 // Fabric's words for what it finds out before it asks a model.
                 let mut words = ["Default Vendor =", "not available for vendor"].iter();
@@ -235,15 +236,17 @@ fn patterns(
 }
 
 /// Replaces models by those of similar names. In a call that is checked as a whole, also finds unknown models and
-/// vendors. In other calls, models are looked up only if the list is known already, or if the name cannot be right: a
-/// run with a wrong model fails without cost.
+/// vendors. In other calls, models are looked up only if the list is known already, or if a vendor may be asked for what it
+/// does not have: other runs with a wrong model fail without cost.
 fn models(
     steps: &mut [Chat],
     is_whole: bool,
     context: &Arc<Context>,
     found: &mut Vec<Finding>,
 ) -> Result<(), Error> {
-    let models = match is_whole || steps[0].model.contains(' ') {
+    let (model, vendor) = (&steps[0].model, &steps[0].vendor);
+    let is_whole = is_whole || model.contains(' ') || vendor.is_empty() && model.contains('/');
+    let models = match is_whole {
         true => listed_models(steps, context)?,
         false => context.backend.catalog.cached_models(),
     };
@@ -273,7 +276,8 @@ fn models(
         let is_refused = !step.model.is_empty() && !policy.may_run(&step.model);
         if is_whole
             && !is_refused
-            && let Some((argument, why)) = unknown_model(&models, step, is_same)
+            && let Some((argument, why)) =
+                unknown_model(&models, step, str::eq_ignore_ascii_case, policy)
         {
             // A step without its own model uses the call's, which came first.
             found.push(Err(lacking(argument, &why)));
@@ -290,10 +294,13 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
     if steps.iter().all(is_default) {
         return Ok(Some(Arc::default()));
     }
+    let Backend {
+        catalog, policy, ..
+    } = &*context.backend;
     let has = |models: &Models, step| {
-        !models.models.is_empty() && unknown_model(models, step, is_same).is_none()
+        !models.models.is_empty()
+            && unknown_model(models, step, str::eq_ignore_ascii_case, policy).is_none()
     };
-    let catalog = &context.backend.catalog;
     let cached = catalog.cached_models();
     let cached = cached.filter(|models| steps.iter().all(|step| has(models, step)));
     let limited: Observer = Arc::new(Until::after(MODELS_TIME, context.observer()));
@@ -308,46 +315,55 @@ fn lacking(argument: String, why: &str) -> Error {
     invalid(format!("`{argument}`: {why} Nothing was run.")).about(argument)
 }
 
-/// Whether two names of models or vendors are the same for Fabric.
-fn is_same(one: &str, other: &str) -> bool {
-    one.to_lowercase() == other.to_lowercase()
-}
-
-/// The argument that names what Fabric lacks, and why. Fabric accepts `vendor/model`.
+/// The argument that names what Fabric lacks, and why.
 fn unknown_model(
     models: &Models,
     step: &Chat,
     is_it: fn(&str, &str) -> bool,
+    policy: &Policy,
 ) -> Option<(String, String)> {
-    let (model, vendor, vendors) = (&*step.model, &*step.vendor, &models.vendors);
+    let vendors = &models.vendors;
     let all = models.models.iter().chain(vendors.values().flatten());
     let all: NameList = all.collect();
+    let has = |names: &NameList, name: &str| names.iter().any(|known| is_it(known, name));
+    // Fabric takes what is no model's name for `vendor/model`, and asks the vendor for any. The operator may know one that
+    // the vendor does not list.
+    let parts = step.model.split_once('/').and_then(|(prefix, model)| {
+        let is_vendor = |known: &&String| known.eq_ignore_ascii_case(prefix);
+        Some((vendors.keys().find(is_vendor)?.as_str(), model))
+    });
+    let parts = parts.filter(|_| step.vendor.is_empty() && !has(&all, &step.model));
+    let (setting, model, vendor) = policy.model_of(step.pattern.as_str());
+    let is_setting = (model, vendor) == (&step.model, &step.vendor);
+    if parts.is_some() && is_setting {
+        return None;
+    }
+    let by = format!(", which {setting} names: this server's operator must change that");
+    let by = if is_setting { &*by } else { "" };
+    let (vendor, model) = parts.unwrap_or((&step.vendor, &step.model));
     // Fabric lists none while it is still asking the vendors.
     if all.is_empty() || vendor.eq_ignore_ascii_case(UNLISTED_VENDOR) {
         return None;
     }
+    let no_model = |of: &str, known: &NameList| {
+        let may_run = known.iter().filter(|name| policy.may_run(name)).collect();
+        not_listed("model", model, &(of.to_owned() + by), &may_run, "")
+    };
     let (known, of) = match vendors.iter().find(|(known, _)| is_it(known, vendor)) {
         Some((name, known)) => (known.iter().collect(), format!(" of the vendor {name}")),
-        None if vendor.is_empty() => (all, String::new()),
+        None if vendor.is_empty() => (all.iter().collect(), String::new()),
         None => {
             let known = vendors.keys().collect();
-            let mut why = not_listed("vendor", vendor, "", &known, "");
-            if !model.is_empty() && !all.iter().any(|known| is_it(known, model)) {
+            let mut why = not_listed("vendor", vendor, by, &known, "");
+            if !model.is_empty() && !has(&all, model) {
                 let model_name = step.place.path("model_name");
-                why += &format!(
-                    " `{model_name}`: {}",
-                    not_listed("model", model, "", &all, "")
-                );
+                why += &format!(" `{model_name}`: {}", no_model("", &all));
             }
             return Some((step.place.path("vendor_name"), why));
         }
     };
-    let prefix = model.split_once('/').filter(|_| vendor.is_empty());
-    let is_known = model.is_empty()
-        || known.iter().any(|known| is_it(known, model))
-        || prefix.is_some_and(|(prefix, _)| vendors.keys().any(|known| is_same(known, prefix)));
-    let why = || not_listed("model", model, &of, &known, "");
-    (!is_known).then(|| (step.place.path("model_name"), why()))
+    let is_known = model.is_empty() || has(&known, model);
+    (!is_known).then(|| (step.place.path("model_name"), no_model(&of, &known)))
 }
 
 #[cfg(test)]
@@ -358,20 +374,16 @@ mod tests {
 
     #[test]
     fn models_are_known_as_fabric_knows_them() {
-        let vendors = [
-            ("OpenAI", vec!["gpt-x"]),
-            ("Ollama", vec!["llama3:8b", "meta/x"]),
-            ("Empty", vec![]),
+        let all = [
+            ("OpenAI", "gpt-x"),
+            ("Ollama", "llama3:8b meta/x"),
+            ("Empty", ""),
         ];
-        let vendors: BTreeMap<String, Vec<String>> = vendors
-            .into_iter()
-            .map(|(vendor, models)| {
-                (
-                    vendor.to_owned(),
-                    models.into_iter().map(str::to_owned).collect(),
-                )
-            })
-            .collect();
+        let vendors = all.map(|(vendor, models)| {
+            let models = models.split_whitespace().map(str::to_owned);
+            (vendor.to_owned(), Vec::from_iter(models))
+        });
+        let vendors = BTreeMap::from(vendors);
         let models = Models {
             models: vendors.values().flatten().cloned().collect(),
             vendors,
@@ -383,14 +395,25 @@ mod tests {
                 vendor: vendor.into(),
                 ..Chat::new(name, "")
             };
-            unknown_model(models, &step, is_same)
+            let own = if model == "Ollama/ours" {
+                model
+            } else {
+                "yyyyyyyy"
+            };
+            let policy = Policy {
+                default_model: own.into(),
+                allowed_models: vec!["gpt-x".into(), "llama3:8b".into()],
+                ..Policy::default()
+            };
+            unknown_model(models, &step, str::eq_ignore_ascii_case, &policy)
                 .map(|(argument, why)| format!("{argument}: {why}"))
         };
         for (model, vendor) in [
             ("gpt-x", ""),
             ("GPT-X", ""),
             ("meta/x", ""),
-            ("ollama/anything", ""),
+            ("ollama/LLAMA3:8b", ""),
+            ("Ollama/ours", ""),
             ("gpt-x", "openai"),
             ("", "OLLAMA"),
             ("", ""),
@@ -402,19 +425,23 @@ mod tests {
         let model_named = "model_name: Fabric has no model named";
         let vendor_named = "vendor_name: Fabric has no vendor named";
         let mine = format!("{model_named} \"gpt-y\". Did you mean \"gpt-x\"? ");
-        let none = format!("{model_named} \"zzzzzzzz\". ");
+        let few = "What there is: ";
+        let none = format!("{model_named} \"zzzzzzzz\". {few}\"gpt-x\" and \"llama3:8b\".");
+        let theirs = ", which --default-model names: this server's operator must change that.";
+        let theirs = none.replace("zzzzzzzz\".", &format!("yyyyyyyy\"{theirs}"));
         let near = format!("{vendor_named} \"opnai\". Did you mean \"OpenAI\"? ");
         let both = format!("{near}{ends} `{mine}").replace("model_name:", "model_name`:");
-        let other = format!("{model_named} \"gpt-x\" of the vendor Ollama. ");
+        let other = format!("{model_named} \"gpt-x\" of the vendor Ollama. {few}\"llama3:8b\".");
         for (model, vendor, why) in [
-            ("gpt-y", "", mine),
+            ("gpt-y", "", mine + ends),
             ("zzzzzzzz", "", none),
-            ("gpt-x", "opnai", near),
-            ("gpt-y", "opnai", both),
-            ("gpt-x", "ollama", other),
+            ("yyyyyyyy", "", theirs),
+            ("gpt-x", "opnai", near + ends),
+            ("gpt-y", "opnai", both + ends),
+            ("gpt-x", "ollama", other.clone()),
+            ("OLLAMA/gpt-x", "", other),
         ] {
-            let found = unknown(&models, model, vendor);
-            assert_eq!(found, Some(format!("{why}{ends}")));
+            assert_eq!(unknown(&models, model, vendor), Some(why));
         }
         assert_eq!(unknown(&Models::default(), "x", "y"), None, "not asked yet");
     }
