@@ -24,7 +24,7 @@ use crate::protocol::Node;
 use crate::search;
 use crate::text::{closest, joined, letters, shown};
 
-use super::{CallPlan, invalid};
+use super::{CallPlan, invalid, is_none};
 
 /// What was given in a call, or in an object in it: names and values.
 pub(crate) type Given<'a> = &'a [GivenArgument<'a>];
@@ -71,6 +71,9 @@ pub(super) const VARIABLES: ArgumentLine =
 
 /// What models call arguments by mistake, and what they mean.
 const MEANT: &str = include_str!("meant.txt");
+
+/// What stands in it for what models wrap arguments in.
+const WRAPPER: &str = "arguments";
 
 /// An empty value of this argument would make a free call a paid one.
 pub(super) const FREE: &str = "dry_run";
@@ -157,16 +160,8 @@ impl<'a> Arguments<'a> {
     }
 
     /// A string of at most [`MAX_STRING`] bytes, read by `parse`, which gets its name too; `None` if left out or empty.
+    /// Refusals say what is `wanted`.
     pub(super) fn parsed<T>(
-        &mut self,
-        line: ArgumentLine,
-        parse: impl FnOnce(&str, &str) -> Result<T, Error>,
-    ) -> Option<T> {
-        self.worded(line, "a string", parse)
-    }
-
-    /// The same for one whose refusals say what is `wanted`.
-    fn worded<T>(
         &mut self,
         line: ArgumentLine,
         wanted: &str,
@@ -186,7 +181,7 @@ impl<'a> Arguments<'a> {
 
     /// A string of at most [`MAX_STRING`] bytes; `None` if left out or empty.
     pub(super) fn string(&mut self, line: ArgumentLine) -> Option<String> {
-        self.parsed(line, |_, text| Ok(text.to_owned()))
+        self.parsed(line, "a string", |_, text| Ok(text.to_owned()))
     }
 
     /// A string that `is_valid`; others are refused, and the refusal says what is `wanted`.
@@ -196,7 +191,7 @@ impl<'a> Arguments<'a> {
         is_valid: fn(&str) -> bool,
         wanted: &str,
     ) -> Option<String> {
-        self.worded(line, wanted, |path, text| match is_valid(text) {
+        self.parsed(line, wanted, |path, text| match is_valid(text) {
             true => Ok(text.to_owned()),
             false => Err(invalid(format!("`{path}` must be {wanted}."))),
         })
@@ -205,10 +200,10 @@ impl<'a> Arguments<'a> {
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
     pub(super) fn name(&mut self, line: ArgumentLine) -> Option<Name> {
         // A description may be given, which leads to the name.
-        self.parsed(line, |path, text| {
+        self.parsed(line, "a string", |path, text| {
             let plain = text.replace(['(', ')', ',', ':'], "");
             let name = Name::parse(path, plain.trim_end_matches(['.', ' ']));
-            (!is_nothing(text)).then_some(name).transpose()
+            (!is_none(text)).then_some(name).transpose()
         })
         .flatten()
     }
@@ -219,7 +214,7 @@ impl<'a> Arguments<'a> {
             true => Ok(String::new()),
             false => names::model(path, text),
         };
-        self.parsed(line, model).unwrap_or_default()
+        self.parsed(line, "a string", model).unwrap_or_default()
     }
 
     /// A string that must be given, and that `parse` refuses if it is empty. After a refusal, another value takes its
@@ -231,7 +226,7 @@ impl<'a> Arguments<'a> {
         parse: impl Fn(&str, &str) -> Result<T, Error>,
     ) -> T {
         let faults = self.faults.len();
-        let found = self.worded(line, wanted, &parse);
+        let found = self.parsed(line, wanted, &parse);
         let argument = self.last();
         argument.required = true;
         let name = argument.name;
@@ -394,17 +389,17 @@ impl<'a> Arguments<'a> {
         let read = |path: &str, node: &Node<'_>| {
             let node = unquoted(node);
             let items = match &*node {
-                Node::List(items) if items.len() > most => {
-                    let count = items.len();
-                    let detail =
-                        format!("`{path}` has {count} entries: at most {most} are allowed.");
-                    return Err(invalid(detail));
-                }
                 Node::List(items) => items.as_slice(),
-                Node::Text(text) if is_nothing(text) => &[],
-                one @ (Node::Text(_) | Node::Object(_)) => std::slice::from_ref(one),
+                Node::Text(text) if is_none(text) => &[],
+                Node::Text(text) => &named(text),
+                one @ Node::Object(_) => std::slice::from_ref(one),
                 other => return Err(wrong_type(path, "a list of steps", other)),
             };
+            if items.len() > most {
+                let count = items.len();
+                let detail = format!("`{path}` has {count} entries: at most {most} are allowed.");
+                return Err(invalid(detail));
+            }
             let (mut steps, mut faults) = (Vec::new(), Vec::new());
             for (i, item) in items.iter().enumerate() {
                 let path = format!("{path}[{i}]");
@@ -498,6 +493,7 @@ impl<'a> Arguments<'a> {
             });
             let hint = match Vec::from_iter(meant).as_slice() {
                 [] if known.is_empty() => ": it takes none.".to_owned(),
+                [] if is_meant(name, WRAPPER) => ": give what is in it beside it.".to_owned(),
                 [] if !faults.is_empty() => ".".to_owned(),
                 [] => format!(": it takes {}.", known.join(", ")),
                 meant => format!("; did you mean {}?", joined(meant, "or")),
@@ -525,10 +521,16 @@ impl<'a> Arguments<'a> {
             description: description.into(),
             required: false,
         });
-        // Reading goes on with what has another name by mistake: that is refused, with all that is wrong with it.
+        // Reading goes on with what has another name by mistake, or is wrapped: that is refused, with all that is wrong
+        // with it.
         let find = |is_it: &dyn Fn(&str) -> bool| self.given.iter().find(|(given, _)| is_it(given));
         let found = find(&|given| given == name);
-        let (_, node) = found.or_else(|| find(&|given| is_meant(given, name)))?;
+        let found = found.or_else(|| find(&|given| is_meant(given, name)));
+        let within = || match find(&|given| is_meant(given, WRAPPER))? {
+            (_, Node::Object(inner)) => inner.iter().find(|(given, _)| is_meant(given, name)),
+            _ => None,
+        };
+        let (_, node) = found.or_else(within)?;
         if node.is_empty() && (name != FREE || *node == Node::Null) && !has_pattern(node) {
             return None;
         }
@@ -554,16 +556,19 @@ fn has_pattern(node: &Node<'_>) -> bool {
     }
 }
 
-/// Whether a name says that there is none.
-fn is_nothing(name: &str) -> bool {
-    ["none", "null"]
-        .iter()
-        .any(|nothing| name.eq_ignore_ascii_case(nothing))
+/// The steps that a text stands for: one, or several patterns of Fabric's, as in "a, b", "a then b" or "1. a 2. b".
+fn named(text: &str) -> Vec<Node<'static>> {
+    let step = |name: &str| Node::Text(name.to_owned().into());
+    let text = text.replace(" then ", ",");
+    let names = text.split([',', ';', '\n', '|', '>', '→', '+']);
+    let names = names.map(|name| name.trim_matches(|c: char| !c.is_alphabetic()));
+    let steps = names.map(|name| search::shipped(name).map(|_| step(name)));
+    Option::from_iter(steps).unwrap_or_else(|| vec![step(&text)])
 }
 
 /// Whether a name leaves the choice to Fabric.
 pub(super) fn is_usual(name: &str) -> bool {
-    is_nothing(name) || ["default", "auto"].contains(&&*name.to_lowercase())
+    is_none(name) || ["default", "auto"].contains(&&*name.to_lowercase())
 }
 
 /// Whether what has this name may be meant to be that argument.

@@ -45,7 +45,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error>
     let wait = arguments.wait("wait_seconds: By default the maximum.", MAX_WAIT);
     let (offset, max_chars) = arguments.part(MAX_RUN_OUTPUT, MAX_RUN_OUTPUT);
     let query = arguments.string("query: Words in pattern, model or output.");
-    let since = arguments.parsed("since: Such as 2d or 2026-11-30.", since);
+    let since = arguments.parsed("since: Such as 2d or 2026-11-30.", "a string", since);
     let Some(run_id) = run_id else {
         return Ok(Box::new(move |context| {
             list(context, query.as_deref().unwrap_or_default(), since)

@@ -27,7 +27,7 @@ impl InputSource {
     /// The argument `input_from`. Some models give each of its members, although they mean none.
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<Option<InputSource>, Error> {
         let video = "youtube: Address at youtube.com or youtu.be.";
-        let video = arguments.parsed(video, |path, url| {
+        let video = arguments.parsed(video, "a string", |path, url| {
             let other = " Give a text as input_text, and the id of a run as run_id.";
             VideoId::parse(path, url).map_err(|error| invalid(error.detail + other))
         });

@@ -23,6 +23,7 @@ use super::name_lookup::instead;
 use super::{Arguments, Policy, Tool, ToolWork, invalid};
 use input::InputSource;
 pub(crate) use input::file_kind;
+pub(crate) use missing_text::is_none;
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {
@@ -179,7 +180,8 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<ToolWork, E
 
 /// The arguments of a further step.
 fn step(arguments: &mut Arguments<'_>) -> Result<Chat, Error> {
-    let usual = arguments.step("pattern_name: The step's pattern.", "");
+    let others = ", and others as entries of their own, such as [\"summarize\", \"ai\"]";
+    let usual = arguments.step("pattern_name: The step's pattern.", others);
     Ok(Chat {
         model: arguments.model("model_name: Default: the call's."),
         vendor: arguments.model("vendor_name: Vendor of model_name."),
@@ -264,7 +266,7 @@ mod tests {
 "input_from":{"youtube":"https://example.org"} => `input_from.youtube` is not at
 "input_from":{"url":"x","text":"y"} => `input_from.text` is not an argument of input_from; did you mean input_text? `input_from.url` is not an argument of input_from; did you mean youtube? `input_from.youtube` is not at
 "then":[{"pattern_name":"y","stream":true}] => it takes pattern_name, model_name, vendor_name, strategy_name, variables.
-"then":["y","create_coding_feature"] => `then[1].pattern_name`
+"then":"summarize, ai, y" => entries of their own, such as ["summarize", "ai"]
 "then":[{"pattern_name":"y","variables":{"a":[5]}}] => `then[0].variables.a` must be a string
 "then":["y","y","y","y","y","y","y","y","y"] => `then` has 9 entries
 "#;
