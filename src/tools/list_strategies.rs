@@ -26,17 +26,20 @@ struct StrategyRow<'s> {
 }
 
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
-    let name = arguments.name("strategy_name: Only one, with its prompt.");
-    let is_one = name.is_some();
-    arguments.look_up(is_one);
+    let name = arguments.string("strategy_name: Only one, with its prompt.");
+    // All are few enough to be the answer to any question.
+    arguments.former("query");
+    arguments.look_up(name.is_some());
     Ok(Box::new(move |context| {
         let found = context.backend.catalog.strategies(&context.observer())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
         let all = (*found).as_deref();
-        let listed = match name {
-            Some(name) => std::slice::from_ref(strategy(name.as_str(), all)?),
-            None => all.unwrap_or_default(),
+        let (one, unknown) = match name.map(|name| strategy(&name, all)).transpose() {
+            Err(error) if context.head.plan.fault.is_none() => (None, Some(error.detail)),
+            one => (one?, None),
         };
+        let is_one = one.is_some();
+        let listed = one.map_or(all.unwrap_or_default(), std::slice::from_ref);
         let listed = Vec::from_iter(listed.iter().map(|one| StrategyRow {
             name: &one.name,
             description: &one.description,
@@ -46,6 +49,6 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error>
         Ok(Outcome::rows(listed.len())
             .charged(context.account())
             .member("strategies", listed)
-            .warn(warning))
+            .warn(unknown.or(warning)))
     }))
 }
