@@ -24,6 +24,10 @@ pub(super) const TOOL: Tool = Tool {
 /// Replaces a value that may be secret.
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
+/// What an empty value does not say.
+const UNSAID: &str = "Fabric shows only some vendors here, and an empty value does not say that one is \
+    not set up. fabric_list_models has those that work.";
+
 fn configuration(context: &Arc<Context>) -> ToolResult {
     let catalog = &context.backend.catalog;
     let configuration = catalog.configuration(redact, &context.observer())?;
@@ -31,7 +35,8 @@ fn configuration(context: &Arc<Context>) -> ToolResult {
     for (key, value) in configuration.iter() {
         outcome = outcome.member(key, value);
     }
-    Ok(outcome)
+    let has_empty = configuration.values().any(|value| value == "");
+    Ok(outcome.warn(has_empty.then(|| context.backend.policy.offered(UNSAID))))
 }
 
 /// Redacts everything but empty values, booleans and the origins of URLs.
