@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::config::MAX_ROWS;
 use crate::fabric::{Cause, Error, is_runnable, not_runnable};
+use crate::search::LANGUAGE;
 use crate::text::counted;
 
 use super::{Arguments, Context, Outcome, Policy, Tool, ToolResult, ToolWork};
@@ -41,24 +42,17 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error>
     }))
 }
 
-/// Words of those who ask for all patterns; at least one of the first ones.
-const ALL: [&str; 2] = [
-    "* all available every everything list pattern patterns",
-    "a any are can could display does exist existing fabric get give have here installed is me my names of please see show \
-     tell the there these what which you your",
-];
+/// Words of those who ask for all patterns, beside those that weigh nothing in a search.
+const ALL: &str = "* all available display every everything exist existing get installed list names pattern patterns";
 
 /// Whether a query is empty, or asks for all patterns.
 fn is_for_all(query: &str) -> bool {
     let query = query.to_lowercase();
     let words = query.split(|c: char| !c.is_alphanumeric() && c != '*');
-    let words = Vec::from_iter(words.filter(|word| !word.is_empty()));
-    let [asks, other] = ALL.map(|list| Vec::from_iter(list.split_whitespace()));
-    query.is_empty()
-        || words.iter().any(|word| asks.contains(word))
-            && words
-                .iter()
-                .all(|word| asks.contains(word) || other.contains(word))
+    let is_asked = |word: &str| ALL.split(' ').any(|all| all == word);
+    let says_nothing = |word: &str| word.is_empty() || LANGUAGE.ignored.contains(word);
+    let mut words = words.filter(|word| is_asked(word) || !says_nothing(word));
+    query.is_empty() || words.next().is_some_and(is_asked) && words.all(is_asked)
 }
 
 fn all(context: &Arc<Context>, limit: usize) -> ToolResult {
