@@ -308,7 +308,7 @@ mod tests {
             let now = (now[0], now[1]);
             assert_eq!(now, (read, run), "{line}");
         }
-        let found = access.admit([], PEER, &accounts()).err();
+        let found = admit(&access, PEER, &[]).err();
         assert_eq!(found, Some(AccessError::NoToken));
         fs::remove_file(&path).unwrap();
     }

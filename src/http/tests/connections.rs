@@ -98,7 +98,9 @@ fn a_caller_who_has_many_connections_loses_one_before_who_has_few() {
         ..Bounds::default()
     });
     let server = limited(8, move |exchange| {
-        let held = exchange.hold(&accounts.of(exchange.head.path()));
+        let account = accounts.of(exchange.head.path());
+        exchange.own(&account);
+        let held = exchange.hold(&account);
         exchange.respond(if held { 200 } else { 503 }, &[], &[b""]);
     });
     let mut modest = connect(&server);
