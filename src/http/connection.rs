@@ -5,10 +5,11 @@
 
 use std::net::{Shutdown, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::SeqCst;
 
 use crate::account::Account;
 use crate::logging;
-use crate::sync::lock;
+use crate::sync::{Finally, lock};
 
 use super::Handler;
 use super::registry::ConnectionPhase;
@@ -80,6 +81,14 @@ impl<'a> Exchange<'a> {
     /// Has the connection been evicted, so that nobody gets an answer?
     pub(crate) fn is_evicted(&self) -> bool {
         self.connection.slot.phase() == ConnectionPhase::Evicted
+    }
+
+    /// Looks up the caller, which may take long.
+    pub(crate) fn look_up<T>(&self, look_up: impl FnOnce() -> T) -> T {
+        let counter = &self.connection.slot.registry.looking_up;
+        counter.fetch_add(1, SeqCst);
+        let _end = Finally(|| _ = counter.fetch_sub(1, SeqCst));
+        look_up()
     }
 
     /// Says whose connection it is, before the body is read: of whoever has most connections, one is evicted.

@@ -18,7 +18,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -161,6 +161,8 @@ pub(super) struct Registry {
     pub(super) draining: AtomicBool,
     /// The next [`SlotState::turn`].
     pub(super) turns: AtomicU64,
+    /// Connections whose caller is being looked up, which may take as long as an issuer does.
+    pub(super) looking_up: AtomicUsize,
     pub(super) slots: Mutex<Slots>,
     pub(super) changed: Condvar,
     /// When the lack of room was last logged: under attack, it happens thousands of times per second.
@@ -170,8 +172,9 @@ pub(super) struct Registry {
 impl Registry {
     /// Registers a new connection; at the limit, evicts another.
     pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Arc<Slot> {
-        let most = self.limits.max_connections;
-        let reserve = (most / 4).clamp(1, HTTP_RESERVE);
+        let reserve = (self.limits.max_connections / 4).clamp(1, HTTP_RESERVE);
+        // How many wait for an issuer is limited where they wait: nobody else has to because of them.
+        let most = self.limits.max_connections + self.looking_up.load(SeqCst);
         let mut slots = lock(&self.slots);
         if slots.len() >= most + reserve {
             // On a busy machine a thread takes long to end, so that some may be about to.

@@ -125,7 +125,8 @@ impl Web {
         let authorization = head.headers_named("authorization");
         let accounts = &self.server.backend.accounts;
         let is_there = || !incoming.exchange.is_evicted();
-        let caller = self.access.admit(authorization, ip, accounts, &is_there);
+        let admit = || (self.access).admit(authorization, ip, accounts, &is_there);
+        let caller = incoming.exchange.look_up(admit);
         let caller = caller.map_err(|no| self.not_admitted(ip, no, self.access.challenge(no)))?;
         incoming.exchange.own(&caller.account);
         let _scope = caller.identity.log_scope();
