@@ -51,7 +51,7 @@ pub(crate) struct LiveRun {
     ticked: AtomicU64,
     /// Locked before `state`, never after it.
     files: Mutex<Files>,
-    /// Its caller has its id: it must not be forgotten for lack of room.
+    /// Its caller has its id: it must not be forgotten at its end for lack of room.
     pub(super) is_given: AtomicBool,
     /// How much of the memory the run holds. Other runs may be removed to make room for more.
     memory: Mutex<Reservation>,
@@ -149,13 +149,13 @@ impl LiveRun {
         heard.map_or(Duration::ZERO, |at| self.clock.steady().saturating_sub(at))
     }
 
-    /// How many bytes the run counts for in the limit on kept runs, and whether it must not be forgotten.
+    /// How many bytes the run counts for in the limit on kept runs, and whether it is promised.
     pub(super) fn size(&self) -> (usize, bool) {
         let state = self.state();
         let is_promised = state.record.ttl.is_some();
         let is_reserved = is_promised && state.phase == RunPhase::Open;
         let size = (state.text.len() + state.rest).max(if is_reserved { RESERVED } else { 0 });
-        (size, is_promised || self.is_given.load(Ordering::Relaxed))
+        (size, is_promised)
     }
 
     /// Charges the memory that the run has by now.

@@ -270,7 +270,7 @@ impl RunWriter {
     }
 
     /// Writes the run to disk before returning, if there is a folder. Call this before anybody learns the id: from then on the
-    /// run ends when there is no room for more text, and is not forgotten. False if there is no room to keep it now.
+    /// run is not forgotten at its end, though there may be no room for more text. False if there is no room to keep it now.
     pub(crate) fn persist(&self) -> bool {
         let has_room = self.runs.keeps() && self.runs.charge(&self.live, true).is_ok();
         self.live.is_given.store(has_room, Ordering::Relaxed);

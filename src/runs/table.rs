@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::ErrorKind;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -225,7 +226,7 @@ impl Runs {
     ///
     /// # Errors
     /// There is no room in memory, or no room to keep a new or a promised run. Any other run without room goes on, and
-    /// is forgotten at its end unless there is room by then.
+    /// is forgotten at its end unless there is room by then, or its caller has its id.
     pub(super) fn charge(&self, live: &LiveRun, anew: bool) -> Result<(), QuotaExceeded> {
         let is_kept = self.charge_kept(live.id, live.size(), anew);
         live.charge(is_kept.unwrap_or(true))?;
@@ -260,8 +261,14 @@ impl Runs {
             }
             let mut entries = self.entries();
             let entry = entries.get_mut(&id).filter(|_| !is_promised);
-            entry.ok_or(QuotaExceeded)?.charge = uncharged(&account);
-            return Ok(false);
+            let entry = entry.ok_or(QuotaExceeded)?;
+            let is_given = |live: Arc<LiveRun>| live.is_given.load(Ordering::Relaxed);
+            // It stays with what it has, until its caller needs room for another after its end.
+            let stays = entry.is_kept() && entry.live(false).is_some_and(is_given);
+            if !stays {
+                entry.charge = uncharged(&account);
+            }
+            return Ok(stays);
         }
     }
 

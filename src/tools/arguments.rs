@@ -24,7 +24,7 @@ use crate::protocol::Node;
 use crate::search;
 use crate::text::{closest, joined, letters, shown};
 
-use super::{CallPlan, invalid, is_none};
+use super::{CallPlan, invalid};
 
 /// What was given in a call, or in an object in it: names and values.
 pub(crate) type Given<'a> = &'a [GivenArgument<'a>];
@@ -203,7 +203,7 @@ impl<'a> Arguments<'a> {
         self.parsed(line, "a string", |path, text| {
             let plain = text.replace(['(', ')', ',', ':'], "");
             let name = Name::parse(path, plain.trim_end_matches(['.', ' ']));
-            (!is_none(text)).then_some(name).transpose()
+            (!is_nothing(text)).then_some(name).transpose()
         })
         .flatten()
     }
@@ -390,7 +390,7 @@ impl<'a> Arguments<'a> {
             let node = unquoted(node);
             let items = match &*node {
                 Node::List(items) => items.as_slice(),
-                Node::Text(text) if is_none(text) => &[],
+                Node::Text(text) if is_nothing(text) => &[],
                 Node::Text(text) => &named(text),
                 one @ Node::Object(_) => std::slice::from_ref(one),
                 other => return Err(wrong_type(path, "a list of steps", other)),
@@ -471,6 +471,10 @@ impl<'a> Arguments<'a> {
         // The same order however they are given.
         let unknown: BTreeSet<&str> = unknown.map(|(name, _)| &**name).collect();
         let mut faults = Vec::new();
+        let is_object = |name: &str| {
+            let mut objects = given.iter().filter(|one| matches!(one.1, Node::Object(_)));
+            objects.any(|(given, _)| given == name)
+        };
         // Others would not be shown.
         for name in unknown.into_iter().take(MOST_FAULTS) {
             let path = self.place.path(&shown(name, 64));
@@ -493,7 +497,9 @@ impl<'a> Arguments<'a> {
             });
             let hint = match Vec::from_iter(meant).as_slice() {
                 [] if known.is_empty() => ": it takes none.".to_owned(),
-                [] if is_meant(name, WRAPPER) => ": give what is in it beside it.".to_owned(),
+                [] if is_meant(name, WRAPPER) && is_object(name) => {
+                    ": give what is in it beside it.".to_owned()
+                }
                 [] if !faults.is_empty() => ".".to_owned(),
                 [] => format!(": it takes {}.", known.join(", ")),
                 meant => format!("; did you mean {}?", joined(meant, "or")),
@@ -556,19 +562,29 @@ fn has_pattern(node: &Node<'_>) -> bool {
     }
 }
 
-/// The steps that a text stands for: one, or several patterns of Fabric's, as in "a, b", "a then b" or "1. a 2. b".
+/// The steps that a text stands for: one, or several patterns of Fabric's, as in "a, b", "a then b" or "1. a\n2. b".
 fn named(text: &str) -> Vec<Node<'static>> {
     let step = |name: &str| Node::Text(name.to_owned().into());
-    let text = text.replace(" then ", ",");
-    let names = text.split([',', ';', '\n', '|', '>', '→', '+']);
-    let names = names.map(|name| name.trim_matches(|c: char| !c.is_alphabetic()));
+    let parts = text.replace(" then ", ",");
+    let parts = parts.split([',', ';', '\n', '|', '>', '→', '+']);
+    let names = parts.map(|part| {
+        let name = part.split_once(". ").map_or(part, |(_, name)| name);
+        name.trim_matches([' ', '-', '.'])
+    });
+    let names = names.filter(|name| !name.is_empty());
     let steps = names.map(|name| search::shipped(name).map(|_| step(name)));
-    Option::from_iter(steps).unwrap_or_else(|| vec![step(&text)])
+    let steps = Option::<Vec<_>>::from_iter(steps).filter(|steps| steps.len() > 1);
+    steps.unwrap_or_else(|| vec![step(text)])
+}
+
+/// Whether a name says that there is none.
+fn is_nothing(name: &str) -> bool {
+    name.eq_ignore_ascii_case("none") || name.eq_ignore_ascii_case("null")
 }
 
 /// Whether a name leaves the choice to Fabric.
 pub(super) fn is_usual(name: &str) -> bool {
-    is_none(name) || ["default", "auto"].contains(&&*name.to_lowercase())
+    is_nothing(name) || ["default", "auto"].contains(&&*name.to_lowercase())
 }
 
 /// Whether what has this name may be meant to be that argument.

@@ -35,6 +35,8 @@ use super::run_result::{result as so_far, task, write_task};
 
 /// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How often a call whose run has no room to be kept looks whether there is some.
+const NO_ROOM: Duration = Duration::from_secs(1);
 /// How long names are looked up for a call whose arguments are wrong anyway: a Fabric that hangs must not delay the
 /// answer.
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(2);
@@ -407,6 +409,7 @@ impl Context {
             Error::new(Kind::TooManyRequests, detail)
         })?;
         let limit = ttl.map(|_| Duration::ZERO).or_else(|| self.patience());
+        let limit = limit.filter(|_| runs.keeps());
         // A call makes one run at most.
         let _ = self.state.run.set(writer);
         self.peer.begins();
@@ -432,8 +435,9 @@ impl Context {
         let run = writer.run();
         let is_task = self.task().is_some()
             || self.head.request.tasks && writer.promise(settings.keep).is_ok();
-        // Done before the caller learns of the run. If there is no room to keep it, the call waits for its end.
+        // Done before the caller learns of the run. While there is no room to keep it, the call waits.
         if !writer.persist() {
+            *lock(&self.state.early) = Instant::now().checked_add(NO_ROOM);
             return;
         }
         let mut result = self.head.result().charged(account);

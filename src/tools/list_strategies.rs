@@ -25,6 +25,9 @@ struct StrategyRow<'s> {
     prompt: &'s str,
 }
 
+/// What may stand around a name.
+const MARKS: [char; 6] = ['(', ')', '.', ',', ':', ' '];
+
 fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error> {
     let name = arguments.string("strategy_name: Only one, with its prompt.");
     // All are few enough to be the answer to any question.
@@ -34,7 +37,10 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error>
         let found = context.backend.catalog.strategies(&context.observer())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
         let all = (*found).as_deref();
-        let (one, unknown) = match name.map(|name| strategy(&name, all)).transpose() {
+        let (one, unknown) = match name
+            .map(|name| strategy(name.trim_matches(MARKS), all))
+            .transpose()
+        {
             Err(error) if context.head.plan.fault.is_none() => (None, Some(error.detail)),
             one => (one?, None),
         };

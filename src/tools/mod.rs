@@ -48,7 +48,7 @@ pub(crate) use context::{
 pub(crate) use name_lookup::take_pattern;
 pub(crate) use outcome::{Outcome, ToolResult, write, write_failure};
 pub(crate) use prompt::prompt;
-pub(crate) use run_pattern::{file_kind, is_none};
+pub(crate) use run_pattern::file_kind;
 pub(crate) use run_result::{result, silence, task, write_task};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.

@@ -247,13 +247,13 @@ impl OAuth {
                 let account =
                     owner.map_or_else(|| self.strangers.of(peer), |owner| accounts.of(owner));
                 let _wait = account.take(Resource::Waits, 1).map_err(|_| busy)?;
-                let mut still_waiting = || is_there() && !left().is_zero();
-                let mut place = || account.wait_for(Resource::Calls, &mut still_waiting);
-                let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
                 let known = lock(&self.answers).entry(print, self.clock.steady());
                 // One caller asks for all.
                 let asking = lock(&known.asking);
                 if self.clock.steady() >= lock(&known.last).until {
+                    let mut still_waiting = || is_there() && !left().is_zero();
+                    let mut place = || account.wait_for(Resource::Calls, &mut still_waiting);
+                    let _place = (!is_known).then(|| place().ok_or(busy)).transpose()?;
                     self.introspect(&known, token);
                 }
                 drop(asking);

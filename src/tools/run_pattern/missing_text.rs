@@ -184,7 +184,7 @@ fn is_marked(text: &str) -> bool {
 }
 
 /// Whether a text says nothing: it has only marks, or is "null" or the like.
-pub(crate) fn is_none(text: &str) -> bool {
+pub(super) fn is_none(text: &str) -> bool {
     let is_around = |c| is_mark(c) || c.is_whitespace() || is_invisible(c) || "{}…".contains(c);
     match text.trim_matches(is_around) {
         "" => !text.contains([':', '?', '!']),

@@ -23,7 +23,6 @@ use super::name_lookup::instead;
 use super::{Arguments, Policy, Tool, ToolWork, invalid};
 use input::InputSource;
 pub(crate) use input::file_kind;
-pub(crate) use missing_text::is_none;
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {

@@ -144,7 +144,11 @@ impl Output {
                 && !ends.contains(&error.cause)
                 && (kinds.contains(&error.kind) || error.status.is_some_and(|status| status >= 400))
         };
-        let has_asked = counted.is_some() || !error.is_some_and(is_refused);
+        let refusal = error.filter(|error| is_refused(error));
+        let counted = counted.or(refusal.map(|_| [0, 0]));
+        // A proxy may say so after a model was asked.
+        let may_have_asked = |error: &Error| error.status.is_some_and(|status| status >= 500);
+        let has_asked = refusal.is_none_or(may_have_asked);
         let outcome = error.map_or(metrics::OK, |error| error.kind.name());
         if let Some(run) = context.run() {
             let [input, output] = known;

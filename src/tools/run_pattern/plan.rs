@@ -236,17 +236,15 @@ fn patterns(
 }
 
 /// Replaces models by those of similar names. In a call that is checked as a whole, also finds unknown models and
-/// vendors. In other calls, models are looked up only if the list is known already, or if a vendor may be asked for what it
-/// does not have: other runs with a wrong model fail without cost.
+/// vendors. In other calls, models are looked up only if the list is known already, or if the name cannot be right: a
+/// run with a wrong model fails without cost.
 fn models(
     steps: &mut [Chat],
     is_whole: bool,
     context: &Arc<Context>,
     found: &mut Vec<Finding>,
 ) -> Result<(), Error> {
-    let (model, vendor) = (&steps[0].model, &steps[0].vendor);
-    let is_whole = is_whole || model.contains(' ') || vendor.is_empty() && model.contains('/');
-    let models = match is_whole {
+    let models = match is_whole || steps[0].model.contains(' ') {
         true => listed_models(steps, context)?,
         false => context.backend.catalog.cached_models(),
     };
@@ -315,7 +313,7 @@ fn lacking(argument: String, why: &str) -> Error {
     invalid(format!("`{argument}`: {why} Nothing was run.")).about(argument)
 }
 
-/// The argument that names what Fabric lacks, and why.
+/// The argument that names what Fabric lacks, and why. Fabric accepts `vendor/model`.
 fn unknown_model(
     models: &Models,
     step: &Chat,
@@ -326,28 +324,19 @@ fn unknown_model(
     let all = models.models.iter().chain(vendors.values().flatten());
     let all: NameList = all.collect();
     let has = |names: &NameList, name: &str| names.iter().any(|known| is_it(known, name));
-    // Fabric takes what is no model's name for `vendor/model`, and asks the vendor for any. The operator may know one that
-    // the vendor does not list.
-    let parts = step.model.split_once('/').and_then(|(prefix, model)| {
-        let is_vendor = |known: &&String| known.eq_ignore_ascii_case(prefix);
-        Some((vendors.keys().find(is_vendor)?.as_str(), model))
-    });
-    let parts = parts.filter(|_| step.vendor.is_empty() && !has(&all, &step.model));
     let (setting, model, vendor) = policy.model_of(step.pattern.as_str());
     let is_setting = (model, vendor) == (&step.model, &step.vendor);
-    if parts.is_some() && is_setting {
-        return None;
-    }
     let by = format!(", which {setting} names: this server's operator must change that");
     let by = if is_setting { &*by } else { "" };
-    let (vendor, model) = parts.unwrap_or((&step.vendor, &step.model));
+    let (model, vendor) = (&*step.model, &*step.vendor);
     // Fabric lists none while it is still asking the vendors.
     if all.is_empty() || vendor.eq_ignore_ascii_case(UNLISTED_VENDOR) {
         return None;
     }
     let no_model = |of: &str, known: &NameList| {
-        let may_run = known.iter().filter(|name| policy.may_run(name)).collect();
-        not_listed("model", model, &(of.to_owned() + by), &may_run, "")
+        let may_run = |name: &&str| is_setting || policy.may_run(name);
+        let known = known.iter().filter(may_run).collect();
+        not_listed("model", model, &(of.to_owned() + by), &known, "")
     };
     let (known, of) = match vendors.iter().find(|(known, _)| is_it(known, vendor)) {
         Some((name, known)) => (known.iter().collect(), format!(" of the vendor {name}")),
@@ -362,7 +351,12 @@ fn unknown_model(
             return Some((step.place.path("vendor_name"), why));
         }
     };
-    let is_known = model.is_empty() || has(&known, model);
+    // A vendor may have models that it does not list.
+    let prefix = model.split_once('/').filter(|_| vendor.is_empty());
+    let is_vendor = |prefix: &str| (vendors.keys()).any(|known| known.eq_ignore_ascii_case(prefix));
+    let is_known = model.is_empty()
+        || has(&known, model)
+        || prefix.is_some_and(|(prefix, _)| is_vendor(prefix));
     (!is_known).then(|| (step.place.path("model_name"), no_model(&of, &known)))
 }
 
@@ -395,13 +389,8 @@ mod tests {
                 vendor: vendor.into(),
                 ..Chat::new(name, "")
             };
-            let own = if model == "Ollama/ours" {
-                model
-            } else {
-                "yyyyyyyy"
-            };
             let policy = Policy {
-                default_model: own.into(),
+                default_model: "yyyyyyyy".into(),
                 allowed_models: vec!["gpt-x".into(), "llama3:8b".into()],
                 ..Policy::default()
             };
@@ -412,8 +401,7 @@ mod tests {
             ("gpt-x", ""),
             ("GPT-X", ""),
             ("meta/x", ""),
-            ("ollama/LLAMA3:8b", ""),
-            ("Ollama/ours", ""),
+            ("ollama/anything", ""),
             ("gpt-x", "openai"),
             ("", "OLLAMA"),
             ("", ""),
@@ -429,6 +417,7 @@ mod tests {
         let none = format!("{model_named} \"zzzzzzzz\". {few}\"gpt-x\" and \"llama3:8b\".");
         let theirs = ", which --default-model names: this server's operator must change that.";
         let theirs = none.replace("zzzzzzzz\".", &format!("yyyyyyyy\"{theirs}"));
+        let theirs = theirs.replace(" and \"llama3:8b\"", ", \"llama3:8b\" and \"meta/x\"");
         let near = format!("{vendor_named} \"opnai\". Did you mean \"OpenAI\"? ");
         let both = format!("{near}{ends} `{mine}").replace("model_name:", "model_name`:");
         let other = format!("{model_named} \"gpt-x\" of the vendor Ollama. {few}\"llama3:8b\".");
@@ -438,8 +427,7 @@ mod tests {
             ("yyyyyyyy", "", theirs),
             ("gpt-x", "opnai", near + ends),
             ("gpt-y", "opnai", both + ends),
-            ("gpt-x", "ollama", other.clone()),
-            ("OLLAMA/gpt-x", "", other),
+            ("gpt-x", "ollama", other),
         ] {
             assert_eq!(unknown(&models, model, vendor), Some(why));
         }

@@ -471,7 +471,7 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
         assert!(holds, "{}", all("tsv"))
     };
     drop(begin('a', "default"));
-    until(&|| all("tsv").lines().count() == 8);
+    until(&|| all("tsv").lines().count() == 9);
     let _killed = begin('b', "m");
     until(&|| all("txt").matches("12345").count() == 3);
     server.process.child.kill().unwrap();
@@ -480,13 +480,13 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     let program = || Program::new(["--state-dir", state.to_str().unwrap()]);
     let usage = |args: &str| program().flags("--usage").flags(args).run(DEADLINE);
     // The next process writes its line.
-    until(&|| all("tsv").lines().count() == 9);
+    until(&|| all("tsv").lines().count() == 10);
     let expected = "\
         caller\tmodel\truns\tsteps\tinput_tokens\toutput_tokens\testimated_tokens\tcost\n\
         token:alice\tdefault\t1\t1\t2\t2\t4\t\n\
         token:alice\tgpt-x\t2\t2\t6\t8\t0\t0.000092\n\
         token:alice\tllama3:8b\t0\t1\t3\t4\t0\t\n\
-        token:bob\tdefault\t4\t4\t20\t11\t24\t\n\
+        token:bob\tdefault\t5\t5\t20\t11\t24\t\n\
         token:bob\tm\t1\t1\t2\t2\t4\t\n";
     let shown = usage(&format!("--prices {}", prices.display()));
     shown.expect_stderr("there is no price for default, llama3:8b, m: ");
@@ -503,7 +503,7 @@ fn each_step_is_a_line_of_the_ledger_however_it_ended() {
     drop(other);
     let demo = "--demo --call fabric_run_pattern pattern_name=summarize input_text=x";
     program().flags(demo).run(DEADLINE).expect_code(0);
-    assert_eq!(all("tsv").lines().count(), 9, "it costs nothing");
+    assert_eq!(all("tsv").lines().count(), 10, "it costs nothing");
     let newer = "state/run_0000000000000000000000000000000a.json";
     folder.write(newer, "{\"version\":9}");
     folder.write("state/usage-1999-01.tsv", "x\n");
