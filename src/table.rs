@@ -4,11 +4,11 @@
 /// before its name, the two lines of comment of each row are words for people, and the compiler requires both.
 macro_rules! table {
     ($(#[$about:meta])* told $name:ident: $row:ty {
-        $(#[doc = $first:literal] #[doc = $second:literal] $variant:ident = $facts:expr;)+
+        $(#[doc = $first:literal] #[doc = $second:literal] $(#[$mark:ident])? $variant:ident = $facts:expr;)+
     }) => {
         $crate::table::table! {
             $(#[$about])*
-            $name: $row { $(#[doc = $first] #[doc = $second] $variant = $facts;)+ }
+            $name: $row { $(#[doc = $first] #[doc = $second] $(#[$mark])? $variant = $facts;)+ }
         }
 
         impl $name {

@@ -15,9 +15,10 @@ use crate::url::network;
 table! {
     /// What a caller may do; each role may do what those before it may. Its row: the name in the tokens file, and the
     /// smallest OAuth scope that gives it.
-    #[derive(PartialOrd, Ord)]
+    #[derive(Default, PartialOrd, Ord)]
     Role: (&'static str, &'static str) {
         /// Only `/metrics`.
+        #[default]
         Metrics = ("metrics", "fabric:read");
         /// Everything that makes no run.
         Read = ("read", "fabric:read");
@@ -45,7 +46,7 @@ impl Role {
 
 /// Who a caller is, and the mark on what belongs to it. What belongs to one identity is invisible to others. It can
 /// stand in a log line or a label as it is. Files do not name addresses.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Identity {
     /// An authenticated caller, by a unique and stable name: `token:NAME`, `oauth:ISSUER#SUBJECT` or
@@ -53,6 +54,7 @@ pub(crate) enum Identity {
     Named(Arc<str>),
     /// The user who started this program, over stdio. A run in a state folder belongs to everybody who can open the
     /// folder.
+    #[default]
     #[serde(rename = "folder")]
     Local,
     /// Without authentication: an IPv4 address, or the /64 network of an IPv6 address.

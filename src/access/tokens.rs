@@ -79,7 +79,7 @@ pub(super) type Fingerprint = [u128; 2];
 type TokenHolder = (Identity, Arc<Allowance>);
 
 /// What a line of the file allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub(crate) role: Role,
     /// Models that may be run: names, or beginnings of names with a `*` after them; if empty, all.
@@ -299,10 +299,7 @@ impl Allowance {
     pub(super) fn of(role: Role) -> Allowance {
         Allowance {
             role,
-            models: Vec::new(),
-            runs_per_minute: None,
-            tokens_per_month: None,
-            until: None,
+            ..Allowance::default()
         }
     }
 
@@ -329,9 +326,9 @@ impl Allowance {
                 self.until = Some(value.to_owned());
             }
             _ => {
-                let mut known = KEYS.split([' ', '=']);
-                let like = known.find(|word| word.len() > 4 && is_misspelled(key, word));
-                let wrong = like.map_or("a word with =", |_| key);
+                let is_like = |word: &str| word.len() > 4 && is_misspelled(key, word);
+                let is_known = KEYS.split([' ', '=']).any(is_like);
+                let wrong = if is_known { key } else { "a word with =" };
                 return Err(format!("{wrong} is wrong; {KEYS}"));
             }
         }

@@ -14,6 +14,7 @@ use crate::table::table;
 table! {
     /// The kind of failure. Its row has the last part of its URN, `urn:fabric-mcp:error:…`; its comment is the title that
     /// people see, and what `--help errors` says of it.
+    #[derive(Default)]
     told Kind: &'static str {
         /// Fabric cannot be reached
         /// Fabric cannot be reached: the connection, DNS or TLS failed, Fabric did not answer in time (for runs, see fabric-timeout), or the status was 502 to 504 or 520 to 526
@@ -55,6 +56,7 @@ table! {
         Cancelled = "cancelled";
         /// Internal error
         /// A bug in fabric-mcp, or this machine lacks a thread, disk space or the folder of patterns: the error says which
+        #[default]
         Internal = "internal-server-error";
     }
 }
@@ -376,7 +378,7 @@ impl Place {
 pub(crate) const MOST_FAULTS: usize = 12;
 
 /// One failure: its kind, and a sentence or two that say what happened and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Error {
     /// The kind of failure.
     pub(crate) kind: Kind,
@@ -406,14 +408,7 @@ impl Error {
         Error {
             kind,
             detail: detail.into(),
-            fix: 0,
-            retry_after: None,
-            cause: None,
-            status: None,
-            argument: None,
-            policy_refusal: None,
-            is_private: false,
-            partial: Vec::new(),
+            ..Error::default()
         }
     }
 

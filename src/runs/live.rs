@@ -57,6 +57,7 @@ pub(crate) struct LiveRun {
     memory: Mutex<Reservation>,
 }
 
+#[derive(Default)]
 struct LiveState {
     /// Shared with its readers, so that reading copies nothing. A record that a reader holds does not change.
     record: Arc<Record>,
@@ -73,8 +74,9 @@ struct LiveState {
     heard: Option<Duration>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum RunPhase {
+    #[default]
     Open,
     Closing,
     Closed,
@@ -107,12 +109,7 @@ impl LiveRun {
             clock,
             state: Mutex::new(LiveState {
                 record: Arc::new(record),
-                text: String::new(),
-                phase: RunPhase::Open,
-                rest: 0,
-                is_kept: false,
-                waiting: 0,
-                heard: None,
+                ..LiveState::default()
             }),
             memory: Mutex::new(account.open(Resource::Memory)),
         }

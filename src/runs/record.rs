@@ -13,7 +13,7 @@ use crate::table::table;
 use super::ledger::Asked;
 
 /// The id of a run: `run_` and 32 lower-case hex digits that nobody can guess.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RunId(u128);
 
 impl RunId {
@@ -55,10 +55,11 @@ table! {
     /// ```text
     ///   working ──> completed | failed | cancelled | interrupted
     /// ```
-    #[derive(Serialize, Deserialize)]
+    #[derive(Default, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     RunState: &'static str {
         /// Text may still come.
+        #[default]
         Working = "working";
         /// The run ended without an error.
         Completed = "completed";
@@ -79,7 +80,7 @@ impl RunState {
 }
 
 /// A run without its text. Times are milliseconds since 1970.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The version of the file format; see [`VERSION`].
     pub(super) version: u32,
@@ -163,17 +164,8 @@ impl Record {
             owner,
             patterns,
             model,
-            state: RunState::Working,
-            created: 0,
-            updated: 0,
-            ended: None,
-            keep: 0,
-            ttl: None,
-            bytes: 0,
             chars: Some(0),
-            asked: None,
-            lines: Vec::new(),
-            report: RunReport::default(),
+            ..Record::default()
         }
     }
 
