@@ -44,8 +44,13 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 fn written(value: &Value) -> String {
-    // TOML wants DEL escaped too.
-    value.to_string().replace('\u{7f}', "\\u007f")
+    // What TOML or YAML cannot have as it is, or takes for a line break.
+    let is_odd = |c: char| c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c);
+    let escaped = |c: char| match is_odd(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    value.to_string().chars().map(escaped).collect()
 }
 
 #[cfg(test)]
@@ -72,5 +77,16 @@ mod tests {
             text(&entry, None, ""),
             r#"{"type": "stdio", "args": ["--a", "b \"c\""], "env": {"FABRIC_BASE_URL": "1", "FABRIC_API_KEY": "2"}, "also": 1, "none": {}}"#
         );
+    }
+
+    #[test]
+    fn strings_are_quoted_for_json_toml_and_yaml() {
+        assert_eq!(quoted("a: \"b\" \\ é漢🙂"), r#""a: \"b\" \\ é漢🙂""#);
+        for hard in ["\n---\n", "\u{85}\u{2028}\u{feff}\u{7f}\u{0}", "#x: - y"] {
+            let text = quoted(hard);
+            assert_eq!(serde_json::from_str::<String>(&text).unwrap(), hard);
+            let part = ['\n', '\u{85}', '\u{2028}', '\u{feff}', '\u{7f}'];
+            assert!(!text.contains(part), "{text}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::clients::quoted;
 use crate::encoding::sha256::sha256_hex;
 use crate::fabric::{Error, Kind, Observer, Snapshot, is_runnable};
 use crate::protocol::{Params, Refusal, pages};
@@ -111,21 +112,6 @@ pub(super) fn named(uri: &str) -> Option<&str> {
     (!name.contains('/')).then_some(name)
 }
 
-/// A double-quoted string that is valid YAML and JSON.
-fn quoted(text: &str) -> String {
-    let json = Value::from(text).to_string();
-    let mut quoted = String::with_capacity(json.len());
-    for c in json.chars() {
-        // A character that YAML cannot print, or takes for a line break.
-        if c.is_control() || "\u{2028}\u{2029}\u{feff}\u{fffe}\u{ffff}".contains(c) {
-            quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
-        } else {
-            quoted.push(c);
-        }
-    }
-    quoted
-}
-
 /// Parses `skills/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
@@ -171,17 +157,6 @@ mod tests {
                    a/SKILL.md|";
         for other in all.split('|') {
             assert_eq!(named(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn strings_are_quoted_for_yaml_and_json() {
-        assert_eq!(quoted("a: \"b\" \\ é漢🙂"), r#""a: \"b\" \\ é漢🙂""#);
-        for hard in ["\n---\n", "\u{85}\u{2028}\u{feff}\u{7f}\u{0}", "#x: - y"] {
-            let text = quoted(hard);
-            assert_eq!(serde_json::from_str::<String>(&text).unwrap(), hard);
-            let part = ['\n', '\u{85}', '\u{2028}', '\u{feff}', '\u{7f}'];
-            assert!(!text.contains(part), "{text}");
         }
     }
 }
