@@ -14,11 +14,11 @@ impl McpClient {
     /// The whole text that the client's file or dialog takes, ended by a newline.
     pub(crate) fn config(&self, program: &str, launch: &Launch) -> String {
         match self.format {
-            Format::Json(key) | Format::Dialog(key, _) => {
+            Format::Json(key) => {
                 let file = json!({key: {NAME: self.entry(program, launch)}});
                 format!("{}\n", layout::text(&file, Some("  "), "\n"))
             }
-            Format::Text(text) | Format::Steps(text, _) => self.text(text, program, launch),
+            Format::Text(text) => self.text(text, program, launch),
         }
     }
 

@@ -50,7 +50,7 @@ pub(crate) struct Installation {
 /// The reason, in one line; nothing was changed.
 pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result<bool, String> {
     let client = asked.client;
-    let Format::Json(key) = client.format else {
+    let (Format::Json(key), None) = (client.format, client.dialog) else {
         return by_hand(asked, program, why);
     };
     let path = client.path(OS, OWN).ok_or(
@@ -221,7 +221,6 @@ impl Installation {
 const HISTORY: &str = "--history";
 const STATE_DIR: &str = "--state-dir";
 const KEEP_RUNS: &str = "--keep-runs";
-const FABRIC_URL: &str = "--fabric-url";
 
 /// The folder in which a user's clients keep runs together.
 pub(crate) fn shared_folder() -> Option<String> {
@@ -240,13 +239,6 @@ fn words(entry: &Value) -> Vec<String> {
     let lists = [&entry["args"], &entry["command"]].map(Value::as_array);
     let words = lists.into_iter().flatten().flatten();
     words.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// The address of Fabric that an entry has, in a variable or as a flag.
-fn fabric_url(entry: &Value) -> Option<String> {
-    let variable = values(entry).find(|(name, _)| *name == BASE_URL);
-    let variable = variable.map(|(_, url)| url.to_owned());
-    variable.or_else(|| after(&words(entry), FABRIC_URL))
 }
 
 /// Whether one of these flags is among the words.
@@ -273,9 +265,19 @@ fn at(url: &str) -> Option<Authority> {
     Authority::parse(url::split(url)?.1).ok()
 }
 
-/// The host that gets the key or token of an entry; this machine, if the entry does not say.
+/// The host that gets the key or token of an entry: the server, or the Fabric that a variable or a flag names; this
+/// machine, if the entry does not say.
 fn receiver(entry: &Value) -> Option<Host> {
-    let fabric = || at(&fabric_url(entry).unwrap_or("http://127.0.0.1".to_owned()));
+    let variable = || {
+        Some(
+            values(entry)
+                .find(|(name, _)| *name == BASE_URL)?
+                .1
+                .to_owned(),
+        )
+    };
+    let url = || variable().or_else(|| after(&words(entry), "--fabric-url"));
+    let fabric = || at(&url().unwrap_or("http://127.0.0.1".to_owned()));
     authority(entry).or_else(fabric).map(|at| at.host)
 }
 

@@ -41,6 +41,9 @@ row! {
         /// Its file, or "": in the current folder (`.`), the home (`HOME`), where desktop programs of the system keep their
         /// settings (`SETTINGS`), or in the folder of a variable.
         file: Text = "",
+        /// Where its servers are typed in, if they are in no file that it reads here. One that wants a text there only
+        /// connects over HTTP.
+        dialog: Option<Text> = None,
         /// Its file on Windows, if that is another.
         windows: Option<Text> = None,
         /// The member of an entry that says that a program is started.
@@ -74,10 +77,6 @@ pub(crate) enum Format {
     Json(&'static str),
     /// This text, with holes.
     Text(&'static str),
-    /// A dialog that takes JSON, with servers under this key, and where it is.
-    Dialog(&'static str, &'static str),
-    /// A text of what to fill in, with holes, and where, of a client that only connects over HTTP.
-    Steps(&'static str, &'static str),
 }
 
 /// Folders of the user that a variable can move, and where they are in the home folder without it.
@@ -179,10 +178,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .waits(600, "10 min, timeout in its entry")
         .then("start gemini in a folder that it trusts, and see it with /mcp"),
     client("jetbrains", "JetBrains AI Assistant")
-        .format(Format::Dialog(
-            "mcpServers",
-            "Settings, Tools, AI Assistant, MCP: Add, As JSON",
-        ))
+        .dialog(Some("Settings, Tools, AI Assistant, MCP: Add, As JSON"))
         .then("press Apply in the same dialog"),
     client("goose", "Goose")
         .format(Format::Text(include_str!("goose.yaml")))
@@ -237,10 +233,7 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .reference(Some((OF_SHELL, "amp")))
         .then("see it with amp mcp doctor"),
     client("lm-studio", "LM Studio")
-        .format(Format::Dialog(
-            "mcpServers",
-            "Right-hand sidebar, Program: Install, Edit mcp.json",
-        ))
+        .dialog(Some("Right-hand sidebar, Program: Install, Edit mcp.json"))
         .waits(60, "60 s")
         .urls(&[("", "url")])
         .then("save it, and see it in the same sidebar"),
@@ -248,18 +241,14 @@ pub(crate) const CLIENTS: &[McpClient] = &[
         .file("HOME/.warp/.mcp.json")
         .then("see it in Warp's settings, under Agents, MCP servers"),
     client("open-webui", "Open WebUI")
-        .format(Format::Steps(
-            include_str!("open-webui.txt"),
-            "Admin Panel, Settings, External Tools, +",
-        ))
+        .format(Format::Text(include_str!("open-webui.txt")))
+        .dialog(Some("Admin Panel, Settings, External Tools, +"))
         .waits(60, "60 s")
         .urls(&[("", "url")])
         .then("save it, and switch it on among a chat's tools (127.0.0.1 needs fabric-mcp --transport http running here)"),
     client("librechat", "LibreChat")
-        .format(Format::Steps(
-            include_str!("librechat.yaml"),
-            "librechat.yaml",
-        ))
+        .format(Format::Text(include_str!("librechat.yaml")))
+        .dialog(Some("librechat.yaml"))
         .urls(&[("", "url")])
         .reference(Some((OF_SHELL, "")))
         // Its default is 30 s; the entry made for it sets this.
@@ -349,7 +338,7 @@ fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
 impl McpClient {
     /// Whether it starts no program, but connects to a server over HTTP.
     pub(crate) fn only_connects(&self) -> bool {
-        matches!(self.format, Format::Steps(..))
+        self.dialog.is_some() && matches!(self.format, Format::Text(_))
     }
 
     /// The file it reads its servers from on this `system` (see [`std::env::consts::OS`]), for this user or in the current
@@ -361,8 +350,8 @@ impl McpClient {
 
     /// The place of its servers, for people.
     pub(crate) fn place(&self, system: &str, env: Env<'_>) -> String {
-        match (self.format, self.path(system, env)) {
-            (Format::Dialog(_, place) | Format::Steps(_, place), _) => place.to_owned(),
+        match (self.dialog, self.path(system, env)) {
+            (Some(place), _) => place.to_owned(),
             (_, Some(path)) if self.file.starts_with('.') => {
                 format!("{} in the project's folder", path.display())
             }
