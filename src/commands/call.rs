@@ -25,7 +25,7 @@ use crate::encoding::json::decode;
 use crate::os::signals;
 use crate::protocol::{Answer, Inbound, Level, Revision, Session, jsonrpc, meta};
 use crate::runs;
-use crate::server::{Action, Server};
+use crate::server::{Action, Server, here};
 use crate::sync::{lock, spawn};
 use crate::text::{for_terminal, hint, shown, unusable};
 use crate::tools::{self, Peer, Policy};
@@ -432,12 +432,7 @@ fn call_here(server: &Arc<Server>, request: &Value, screen: &Arc<Screen>) {
     let caller = Arc::new(Caller::open(Identity::Local, &server.backend.accounts));
     let message = Inbound::read(request.as_bytes(), false);
     match server.receive(&session, message, None, &caller) {
-        Action::Call(call) => {
-            call.serve(server, screen.clone(), |work| {
-                work();
-                Ok(())
-            });
-        }
+        Action::Call(call) => call.serve(server, screen.clone(), here),
         Action::Answer(answer) => screen.answer(answer),
         _ => {}
     }

@@ -93,6 +93,12 @@ impl Call {
     }
 }
 
+/// Lets [`Call::serve`] do the call on the thread that asks for it.
+pub(crate) fn here(work: Work) -> Result<(), Error> {
+    work();
+    Ok(())
+}
+
 impl CallHead {
     /// The answer of a call that could not run or did not finish: there was no free place, or a panic.
     pub(crate) fn fail(&self, error: Error) -> Answer {

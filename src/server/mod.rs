@@ -42,7 +42,7 @@ use crate::sync::lock;
 use crate::text::shown;
 use crate::tools::{Backend, CallHead, CallPlan, Context};
 
-pub(crate) use call::{Call, refuse};
+pub(crate) use call::{Call, here, refuse};
 pub(crate) use skills::Skills;
 pub(crate) use subscriptions::{Registration, SubscribeRequest};
 pub(crate) use tools::tools_json;

@@ -103,9 +103,6 @@ pub(super) struct Batch {
     account: Account,
 }
 
-/// The calls of a batch.
-type BatchCalls = Vec<(Cancel, Box<Call>)>;
-
 struct BatchState {
     answers: Vec<Answer>,
     /// Requests that are not answered yet.
@@ -119,7 +116,7 @@ impl Batch {
         actions: Vec<Action>,
         inflight: &Inflight,
         account: &Account,
-    ) -> (Arc<Batch>, BatchCalls) {
+    ) -> (Arc<Batch>, Vec<(Cancel, Box<Call>)>) {
         let (mut answers, mut calls) = (Vec::new(), Vec::new());
         for action in actions {
             match action {

@@ -23,7 +23,7 @@ use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
 use crate::protocol::{
     Id, Inbound, Refusal, Revision, SESSION_HEADER, Session, VERSION_HEADER, without_handshake,
 };
-use crate::server::{Action, Call, SubscribeRequest, refuse};
+use crate::server::{Action, Call, SubscribeRequest, here, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
@@ -33,7 +33,7 @@ use super::super::threads::start;
 use super::post::{Post, revocation, revoked};
 use super::queue::Queue;
 use super::sessions::{LiveSession, Sessions};
-use super::web::{Done, Endpoint, HttpError, HttpRequest, Web};
+use super::web::{Done, Endpoint, HttpError, HttpRequest, NO_STREAM, Web};
 
 /// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -43,9 +43,7 @@ const SESSION_ENDED: &str = "This session has ended: send initialize to begin an
 
 /// The endpoint.
 #[derive(Default)]
-pub(super) struct Streamable {
-    sessions: Sessions,
-}
+pub(super) struct Streamable(Sessions);
 
 impl Endpoint for Streamable {
     fn methods(&self, rest: &str) -> Option<&'static str> {
@@ -64,7 +62,7 @@ impl Endpoint for Streamable {
     }
 
     fn sessions(&self) -> usize {
-        self.sessions.len()
+        self.0.len()
     }
 }
 
@@ -92,7 +90,7 @@ impl Streamable {
             server.receive(&Session::default(), inbound, Some(&headers), caller)
         } else if inbound.initialize {
             let (who, given) = (&caller.identity, head.header(SESSION_HEADER));
-            if given.is_some_and(|id| self.sessions.is_live(id, who)) {
+            if given.is_some_and(|id| self.0.is_live(id, who)) {
                 let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
                 return Err(bad_message(200, INVALID_REQUEST, reason, inbound.id()));
             }
@@ -100,7 +98,7 @@ impl Streamable {
             let action = server.receive(&session, inbound, None, caller);
             // A refused one has agreed on no revision.
             let agreed = session.revision();
-            opened = agreed.map(|revision| self.sessions.open(who, revision));
+            opened = agreed.map(|revision| self.0.open(who, revision));
             action
         } else {
             let live = live.insert(self.session(head, caller, Some(&inbound))?);
@@ -163,7 +161,7 @@ impl Streamable {
             let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
             return Err(bad_message(400, INVALID_REQUEST, &reason, message_id));
         }
-        let live = self.sessions.find(id, &caller.identity);
+        let live = self.0.find(id, &caller.identity);
         live.ok_or_else(|| session_ended(message_id))
     }
 
@@ -232,10 +230,7 @@ fn run(
         batch: None,
         cut: Once::new(),
     };
-    call.serve(&incoming.web.server, Arc::new(peer), |work| {
-        work();
-        Ok(())
-    });
+    call.serve(&incoming.web.server, Arc::new(peer), here);
     Ok(())
 }
 
@@ -290,8 +285,9 @@ fn responder(incoming: &mut HttpRequest<'_>, may_go_on: bool) -> Arc<Mutex<Respo
 }
 
 fn listen(incoming: &mut HttpRequest<'_>, caller: &Arc<Caller>, listen: SubscribeRequest) -> Done {
-    let unreadable = |error| HttpError::answer(406, listen.fail(error));
-    incoming.accepts_stream().map_err(unreadable)?;
+    let error = || Error::new(Kind::InvalidRequest, NO_STREAM);
+    let named = |_| HttpError::answer(406, listen.fail(error()));
+    incoming.require_stream().map_err(named)?;
     incoming.stay(caller)?;
     let (responder, queue) = Queue::open(incoming, caller);
     let all = &incoming.web.server.subscriptions;

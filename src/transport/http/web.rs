@@ -162,6 +162,9 @@ impl Web {
     }
 }
 
+/// What a client is told that does not accept a stream.
+pub(super) const NO_STREAM: &str = "The answer is a stream: send Accept: text/event-stream.";
+
 /// A request is served, or this is the answer to it.
 pub(super) type Done = Result<(), HttpError>;
 
@@ -246,15 +249,7 @@ impl<'a> HttpRequest<'a> {
 
     /// Checks that the client accepts a stream.
     pub(super) fn require_stream(&self) -> Done {
-        let accepted = self.accepts_stream();
-        accepted.map_err(|error| HttpError::of(406, error))
-    }
-
-    /// The same, for who names the request in the answer.
-    pub(super) fn accepts_stream(&self) -> Result<(), Error> {
-        let accepted = self.exchange.head.accepts.events.then_some(());
-        let detail = "The answer is a stream: send Accept: text/event-stream.";
-        accepted.ok_or_else(|| Error::new(Kind::InvalidRequest, detail))
+        HttpError::unless(self.exchange.head.accepts.events, 406, NO_STREAM)
     }
 
     /// Reads the body.
