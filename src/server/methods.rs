@@ -76,7 +76,11 @@ fn capabilities(server: &Server, revision: Revision) -> Value {
         offered["completions"] = json!({});
     }
     if tasks::are_asked_for(backend, revision) {
-        offered["tasks"] = tasks::capability(backend);
+        offered["tasks"] = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+        // If callers are not distinguished, a run is found only by its id, so there is no list.
+        if backend.lists {
+            offered["tasks"]["list"] = json!({});
+        }
     }
     if !revision.is_legacy() {
         offered["extensions"] = json!({ "io.modelcontextprotocol/skills": {} });

@@ -24,16 +24,6 @@ const MISSING_CAPABILITY: i32 = -32021;
 /// Longest result sent in a notification, in bytes.
 const MAX_TOLD: usize = 256 << 10;
 
-/// The core tasks of 2025-11-25.
-pub(super) fn capability(backend: &Backend) -> Value {
-    let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
-    // If callers are not distinguished, a run is found only by its id, so there is no list.
-    if backend.lists {
-        tasks["list"] = json!({});
-    }
-    tasks
-}
-
 /// Do calls of `revision` request tasks explicitly?
 pub(super) fn are_asked_for(backend: &Backend, revision: Revision) -> bool {
     backend.runs.keeps() && revision.has_core_tasks()
