@@ -288,11 +288,6 @@ impl RunWriter {
         charged.inspect_err(|QuotaExceeded| self.live.set_ttl(None))
     }
 
-    /// The run is not kept: from now on nobody finds it.
-    pub(crate) fn forget(&self) {
-        self.runs.forget(self.live.id);
-    }
-
     /// The model of the next step is asked now, with about this many tokens of input. Until [`RunWriter::answered`], any
     /// process that finds the run ended writes its line in the ledger. What the `earlier` steps gave is kept with the
     /// run, unless it completes.

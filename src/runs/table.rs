@@ -197,12 +197,8 @@ impl Runs {
         let clock = &self.clock;
         record.created = clock.today();
         (record.updated, record.keep) = (record.created, self.keep);
-        let folder = self.folder.clone();
+        let (folder, age) = (self.folder.clone(), self.age(&record));
         let live = Arc::new(LiveRun::new(record, folder, account, clock.clone()));
-        let age = Age {
-            began: self.now(),
-            ended: None,
-        };
         let entry = RunEntry {
             run: Run::Live(live.clone()),
             age,
@@ -372,8 +368,8 @@ impl Runs {
         oldest.inspect(|(_, id)| self.forget(*id)).is_some()
     }
 
-    /// Removes a run, also its files.
-    pub(super) fn forget(&self, id: RunId) {
+    /// Removes a run, also its files: from now on nobody finds it.
+    pub(crate) fn forget(&self, id: RunId) {
         // Dropped only after the lock is released.
         let _removed = self.entries().remove(&id);
         if let Some(folder) = &self.folder {

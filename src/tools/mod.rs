@@ -207,10 +207,10 @@ fn end_call(mut outcome: ToolResult, begun: Instant, context: &Context, result: 
     };
     // A refused call leaves no run, unless its caller already knows the run.
     let is_refused = !context.is_answered() && outcome.as_ref().is_err_and(Error::is_refusal);
-    if is_refused {
-        writer.forget();
-    }
     let run = writer.run();
+    if is_refused {
+        backend.runs.forget(run.id());
+    }
     run_result::finish(writer, outcome, context.usage(), request_id);
     // The caller learns of the end once it is stored and the run's place is free.
     context.leave();
