@@ -4,7 +4,7 @@ use crate::config::{DEFAULT_MODEL, MODEL_VARIABLE, PatternModel, Policy, is_amon
 use crate::fabric::{Chat, Error, Name, names};
 use crate::protocol::{Feature, Revision};
 
-use super::{PATTERNS_ONLY, TOOLS, Tool, invalid};
+use super::{PATTERNS_ONLY, TOOLS, Tool, invalid, list_strategies};
 
 /// Writes files in Fabric's current folder when it is run.
 const WRITES_FILES: &str = "create_coding_feature";
@@ -44,13 +44,9 @@ impl Policy {
     /// `fabric_run_pattern` is among them, for dry runs.
     pub(crate) fn tools(&self) -> impl Iterator<Item = &'static Tool> {
         let is_named = |tool: &Tool| self.tools.iter().any(|name| name == tool.name);
-        let all = match (self.patterns_only, self.no_strategies) {
-            (false, _) => TOOLS,
-            (true, false) => PATTERNS_ONLY,
-            (true, true) => &PATTERNS_ONLY[..PATTERNS_ONLY.len() - 1],
-        };
-        all.iter()
-            .filter(move |tool| self.tools.is_empty() || is_named(tool))
+        let has_use = |tool: &Tool| !self.no_strategies || tool.name != list_strategies::TOOL.name;
+        let all = [TOOLS, PATTERNS_ONLY][usize::from(self.patterns_only)].iter();
+        all.filter(move |tool| has_use(tool) && (self.tools.is_empty() || is_named(tool)))
     }
 
     /// A text without the sentences after the first that name a tool which is not offered.

@@ -16,7 +16,7 @@ use crate::text::closest;
 use crate::tools::arguments::is_meant;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::name_lookup::{alike, no_strategy, not_listed, take};
-use crate::tools::{Backend, Context, Policy, invalid};
+use crate::tools::{Context, Policy, invalid};
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -164,12 +164,11 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
         .err()
         .unwrap_or(error);
     // Older versions of Fabric do not find a model in another case.
-    let is_exact = |one: &str, other: &str| one == other;
     match listed_models(steps, context) {
         Err(stopped) => return stopped,
         Ok(models) => {
             let policy = &context.backend.policy;
-            let unknown = models.and_then(|models| unknown_model(&models, step, is_exact, policy));
+            let unknown = models.and_then(|models| unknown_model(&models, step, str::eq, policy));
             if let Some((argument, why)) = unknown {
                 // Fabric's words for what it finds out before it asks a model.
                 let mut words = ["Default Vendor =", "not available for vendor"].iter();
@@ -252,10 +251,8 @@ fn models(
         found.push(Ok(is_whole.then(|| UNCHECKED.to_owned())));
         return Ok(());
     };
-    let (all, vendors) = (
-        models.models.iter().collect(),
-        models.vendors.keys().collect(),
-    );
+    let all = models.models.iter().collect();
+    let vendors = models.vendors.keys().collect();
     // A model that the operator allows by its name stays as the operator spells it.
     let policy = &context.backend.policy;
     for step in steps {
@@ -292,9 +289,7 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
     if steps.iter().all(is_default) {
         return Ok(Some(Arc::default()));
     }
-    let Backend {
-        catalog, policy, ..
-    } = &*context.backend;
+    let (catalog, policy) = (&context.backend.catalog, &context.backend.policy);
     let has = |models: &Models, step| {
         !models.models.is_empty()
             && unknown_model(models, step, str::eq_ignore_ascii_case, policy).is_none()
