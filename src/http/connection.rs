@@ -12,7 +12,7 @@ use crate::logging;
 use crate::sync::{Finally, lock};
 
 use super::Handler;
-use super::registry::ConnectionPhase;
+use super::registry::{ConnectionPhase, Owner};
 use super::request::{self, Head, Rejection};
 use super::responder::Responder;
 use super::socket::Connection;
@@ -91,9 +91,12 @@ impl<'a> Exchange<'a> {
         look_up()
     }
 
-    /// Says whose connection it is, before the body is read: of whoever has most connections, one is evicted.
+    /// Says whose connection it is, if callers are told apart, before the body is read: of whoever has most connections, one is
+    /// evicted.
     pub(crate) fn own(&self, account: &Account) {
-        self.connection.slot.own(account);
+        if !account.is_alone() {
+            lock(&self.connection.slot.state).owner = Owner::Caller(account.address());
+        }
     }
 
     /// Protects the connection from eviction until its request is answered; for complete, admitted requests. `account` pays

@@ -49,7 +49,7 @@ pub(super) enum ConnectionPhase {
 
 /// Who has a connection: its network, until a request came from one of several callers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Owner {
+pub(super) enum Owner {
     Network(IpAddr),
     Caller(usize),
 }
@@ -59,7 +59,7 @@ pub(super) struct SlotState {
     /// What pays for the place while a request that was admitted is being served.
     pub(super) paid: Option<Reservation>,
     /// Whose connection it is.
-    owner: Owner,
+    pub(super) owner: Owner,
     /// Its age: the lower, the older.
     turn: u64,
 }
@@ -90,13 +90,6 @@ impl Slot {
             state.phase = to;
         }
         shifts
-    }
-
-    /// Says whose connection it is from now on, if callers are told apart.
-    pub(super) fn own(&self, account: &Account) {
-        if !account.is_alone() {
-            lock(&self.state).owner = Owner::Caller(account.address());
-        }
     }
 
     /// Marks a complete request as admitted, if `account` pays for it. False if it may not, or the connection must close.

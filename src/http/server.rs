@@ -85,12 +85,9 @@ impl HttpServer {
             return;
         };
         // std cannot interrupt `accept`, so connections wake the threads in it.
-        let begun = Instant::now();
+        let (begun, address) = (Instant::now(), reachable(self.address));
         while Arc::strong_count(&listener) > 1 && begun.elapsed() < WAKE_TIMEOUT {
-            drop(TcpStream::connect_timeout(
-                &reachable(self.address),
-                WAKE_TIMEOUT,
-            ));
+            drop(TcpStream::connect_timeout(&address, WAKE_TIMEOUT));
             thread::sleep(WAKE_PAUSE);
         }
         // A client that has connected already is served too, because a proxy would not ask another server then.
