@@ -72,7 +72,7 @@ pub(crate) fn start(level: Option<Level>, as_json: bool) {
 pub(crate) fn critical(message: impl Into<String>) {
     LOGGER.push(Level::Error, CRITICAL, Line::sentence(message));
     // If the log's thread has not begun, this one writes: nothing waits for it any more.
-    if !mem::replace(&mut lock(&LOGGER.queue).has_writer, true) {
+    if !mem::replace(&mut lock(&LOGGER.0).has_writer, true) {
         LOGGER.write();
     }
 }
@@ -248,9 +248,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 #[derive(Default)]
-struct Logger {
-    queue: Mutex<LogQueue>,
-}
+struct Logger(Mutex<LogQueue>);
 
 /// The lines that wait for the thread that writes.
 #[derive(Default)]
@@ -287,10 +285,10 @@ impl Logger {
     fn add(&self, level: Level, target: &str, mut line: Line) {
         line.optional("caller", CALLER.with_borrow(Clone::clone));
         self.push(level, target, line);
-        let queue = &mut *lock(&self.queue);
+        let queue = &mut *lock(&self.0);
         if !queue.has_writer {
             let write = || {
-                lock(&LOGGER.queue).writer = Some(thread::current());
+                lock(&LOGGER.0).writer = Some(thread::current());
                 loop {
                     LOGGER.write();
                     thread::sleep(PAUSE);
@@ -306,7 +304,7 @@ impl Logger {
     /// Adds a line, or counts it as dropped. Never waits for stderr.
     fn push(&self, level: Level, target: &str, line: Line) {
         let entry = LogEntry::new(level, target, line);
-        let queue = &mut *lock(&self.queue);
+        let queue = &mut *lock(&self.0);
         match queue.lines.len() < MAX_LOG_LINES {
             true => queue.lines.push_back(entry),
             false => queue.dropped += 1,
@@ -316,7 +314,7 @@ impl Logger {
 
     /// The next line to write. How many were dropped is logged now that there is room.
     fn next(&self) -> Option<LogEntry> {
-        let queue = &mut *lock(&self.queue);
+        let queue = &mut *lock(&self.0);
         let next = queue.lines.pop_front();
         let count = mem::take(&mut queue.dropped);
         if count > 0 {
@@ -339,7 +337,7 @@ impl Logger {
 
     fn flush(&self, limit: Duration) -> bool {
         sync::poll(limit, Duration::from_millis(1), || {
-            let queue = lock(&self.queue);
+            let queue = lock(&self.0);
             queue.lines.is_empty() && !queue.is_writing
         })
     }
@@ -537,7 +535,7 @@ mod tests {
     fn the_caller_is_the_last_field() {
         let logger = Logger::default();
         // Nobody takes the line away.
-        lock(&logger.queue).has_writer = true;
+        lock(&logger.0).has_writer = true;
         let _scope = caller_scope("alice ok=true".to_owned());
         let mut line = Line::default();
         line.field("ok", false);

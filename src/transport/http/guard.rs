@@ -38,12 +38,9 @@ impl RequestGuard {
     /// # Errors
     /// Why it is refused, naming the flag that lets the request in.
     pub(super) fn origin<'a>(&self, head: &'a Head) -> Result<Option<&'a str>, String> {
-        let Some(host) = head.host() else {
-            return Err(
-                "The request has no Host header, so the server cannot tell which host it is for."
-                    .to_owned(),
-            );
-        };
+        let host = head.host().ok_or(
+            "The request has no Host header, so the server cannot tell which host it is for.",
+        )?;
         if !self.is_host(host) {
             let host = shown(host, 128);
             return Err(format!(
