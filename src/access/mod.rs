@@ -317,10 +317,8 @@ mod tests {
     fn challenges_fit_who_asks() {
         let (named, both) = (access(Some("0123"), false), access(Some("0123"), true));
         let caller = admit(&both, PEER, &["Bearer 0123"]).unwrap();
-        let (forbidden, unknown) = (
-            AccessError::Forbidden(Role::Run),
-            AccessError::BadToken(Flaw::UNKNOWN),
-        );
+        let forbidden = AccessError::Forbidden(Role::Run);
+        let unknown = AccessError::BadToken(Flaw::UNKNOWN);
         let challenge = |access: &Access, refusal, caller: Option<&Caller>| {
             let by = |caller: &Caller| caller.challenge(refusal);
             let value = caller.map_or_else(|| access.challenge(refusal), by);

@@ -305,10 +305,8 @@ mod tests {
     #[test]
     fn failures_are_told_apart_in_every_language_of_fabric() {
         let no_tool = "needs yt-dlp to get transcripts";
-        let (none, key) = (
-            "gave Fabric no transcript of this video",
-            "no YouTube API key that works",
-        );
+        let none = "gave Fabric no transcript of this video";
+        let key = "no YouTube API key that works";
         let (busy, robot) = ("accepts no more requests", "wants Fabric's host to sign in");
         let (quoted, masked) = ("Fabric's reason: ", "mkdir [path]: permission");
         let (internal, api) = (Kind::FabricInternal, Kind::ApiError);

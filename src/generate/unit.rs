@@ -54,10 +54,7 @@ mod tests {
 
     #[test]
     fn the_template_differs_in_what_each_instance_has_alone() {
-        let (unit, template) = (
-            unit(Path::new("/usr/bin/x"), false).unwrap(),
-            unit(Path::new("/usr/bin/x"), true).unwrap(),
-        );
+        let [unit, template] = [false, true].map(|is| unit(Path::new("/usr/bin/x"), is).unwrap());
         let other: Vec<&str> = template
             .lines()
             .filter(|line| !unit.lines().any(|l| l == *line))

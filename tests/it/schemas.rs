@@ -29,30 +29,32 @@ impl Schema {
         let path = PathBuf::from(folder).join(format!("{revision}.json"));
         let text =
             std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let mut schema: Value = serde_json::from_str(&text).unwrap();
-        let key = if schema.get("$defs").is_some() {
-            "$defs"
-        } else {
-            "definitions"
-        };
-        let Value::Object(definitions) = schema[key].take() else {
-            panic!("{revision} has no definitions")
-        };
-        Schema { definitions }
+        let mut schema: Map<String, Value> = serde_json::from_str(&text).unwrap();
+        let newer = schema.remove("$defs");
+        match newer.or_else(|| schema.remove("definitions")) {
+            Some(Value::Object(definitions)) => Schema { definitions },
+            _ => panic!("{revision} has no definitions"),
+        }
     }
 
     fn has(&self, name: &str) -> bool {
         self.definitions.contains_key(name)
     }
 
+    /// The first of the names, which later revisions use, or else the second.
+    fn named(&self, names: [&'static str; 2]) -> &'static str {
+        names[usize::from(!self.has(names[0]))]
+    }
+
+    fn definition(&self, name: &str) -> &Value {
+        let found = self.definitions.get(name);
+        found.unwrap_or_else(|| panic!("no definition {name}"))
+    }
+
     /// The violations of `value` as a `name`.
     fn check(&self, name: &str, value: &Value) -> Vec<String> {
         let mut wrong = Vec::new();
-        let definition = self
-            .definitions
-            .get(name)
-            .unwrap_or_else(|| panic!("no definition {name}"));
-        self.validate(definition, value, name, &mut wrong);
+        self.validate(self.definition(name), value, name, &mut wrong);
         wrong
     }
 
@@ -74,11 +76,7 @@ impl Schema {
                 ("$ref", _) => {
                     let name = rule.as_str().and_then(|path| path.rsplit('/').next());
                     let name = name.expect("a local $ref");
-                    let definition = self
-                        .definitions
-                        .get(name)
-                        .unwrap_or_else(|| panic!("no definition {name}"));
-                    self.validate(definition, value, at, wrong);
+                    self.validate(self.definition(name), value, at, wrong);
                 }
                 ("type", _) => {
                     let allowed = rule.as_array();
@@ -202,28 +200,13 @@ impl Checked {
         }
     }
 
-    fn response(&self) -> &'static str {
-        if self.schema.has("JSONRPCResultResponse") {
-            "JSONRPCResultResponse"
-        } else {
-            "JSONRPCResponse"
-        }
-    }
-
-    fn error_name(&self) -> &'static str {
-        if self.schema.has("JSONRPCErrorResponse") {
-            "JSONRPCErrorResponse"
-        } else {
-            "JSONRPCError"
-        }
-    }
-
     /// Checks an answer to `method`.
     fn answer(&mut self, method: &str, answer: &Value) {
         if let Some(result) = answer.get("result") {
             let name = result_name(method);
             let mut wrong = self.schema.check(name, result);
-            wrong.extend(self.schema.check(self.response(), answer));
+            let response = ["JSONRPCResultResponse", "JSONRPCResponse"];
+            wrong.extend(self.schema.check(self.schema.named(response), answer));
             let whole = format!("{name}Response");
             if self.schema.has(&whole) {
                 wrong.extend(self.schema.check(&whole, answer));
@@ -235,7 +218,8 @@ impl Checked {
             self.null_ids += 1;
             checked["id"] = json!("unreadable");
         }
-        let mut wrong = self.schema.check(self.error_name(), &checked);
+        let error = ["JSONRPCErrorResponse", "JSONRPCError"];
+        let mut wrong = self.schema.check(self.schema.named(error), &checked);
         let typed = match answer["error"]["code"].as_i64() {
             Some(-32700) => "ParseError",
             Some(-32600) => "InvalidRequestError",

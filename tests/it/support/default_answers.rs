@@ -95,19 +95,10 @@ fn chat(ask: &Value) -> Reply {
 
 /// Echoes the request.
 fn transcript(ask: &Value) -> Reply {
-    let (id, language) = (
-        ask["url"]
-            .as_str()
-            .unwrap_or("")
-            .split_once("?v=")
-            .map(|(_, id)| id),
-        &ask["language"],
-    );
-    let text = format!(
-        "Said in {}, with times: {}",
-        language.as_str().unwrap_or("en"),
-        ask["timestamps"]
-    );
+    let (url, language) = (ask["url"].as_str(), ask["language"].as_str());
+    let id = url.and_then(|url| Some(url.split_once("?v=")?.1));
+    let (language, times) = (language.unwrap_or("en"), &ask["timestamps"]);
+    let text = format!("Said in {language}, with times: {times}");
     Reply::json(
         json!({"transcript": text, "videoId": id, "title": "A title", "description": "What it is about"}),
     )

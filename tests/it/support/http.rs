@@ -192,10 +192,8 @@ impl Http {
             *self = Http::connect(self.reader.get_ref().peer_addr()?);
         }
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
-        if !headers
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case("host"))
-        {
+        let is_host = |(name, _): &(&str, &str)| name.eq_ignore_ascii_case("host");
+        if !headers.iter().any(is_host) {
             head.push_str(&format!("Host: {}\r\n", self.reader.get_ref().peer_addr()?));
         }
         for (name, value) in headers {
