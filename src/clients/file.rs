@@ -18,7 +18,6 @@ const PRIVATE: u32 = 0o600;
 const MAX_BACKUPS: u32 = 1000;
 
 /// A client's file as it was read.
-#[derive(Debug)]
 pub(super) struct ClientFile {
     /// The absolute path of the file itself, links followed.
     pub(super) path: PathBuf,

@@ -13,7 +13,6 @@ use super::layout::{self, member};
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
 /// A text with an object of servers.
-#[derive(Debug)]
 pub(super) struct Document<'a> {
     /// The whole text in pairs: a gap, which is white space and comments, and the token after it. A string is one token,
     /// and so is each other character. The token after the last gap is empty.
@@ -31,7 +30,6 @@ pub(super) struct Document<'a> {
 }
 
 /// An object, as numbers of parts.
-#[derive(Debug)]
 struct Object {
     open: usize,
     close: usize,

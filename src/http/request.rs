@@ -49,7 +49,6 @@ pub(super) enum Framing {
 
 /// The head of one request. Header names compare case-insensitively; values have no surrounding space. Bytes of a value
 /// beyond ASCII are opaque (RFC 9110, 5.5), as proxies add them: each is DEL here, so that it equals nothing.
-#[derive(Debug)]
 pub(crate) struct Head {
     /// The head as received; the ranges below point into it, so that a request needs no allocation.
     text: String,
