@@ -11,7 +11,7 @@ const TABLE: &str = include_str!("patterns.tsv");
 /// One pattern.
 pub(crate) struct Row {
     /// What it does, in one sentence of 20 to 140 characters.
-    pub(super) sentence: &'static str,
+    pub(crate) sentence: &'static str,
     /// How people ask for it, separated by `; `.
     pub(super) requests: &'static str,
     /// Does it make something without any input?

@@ -7,7 +7,9 @@ use serde_json::json;
 
 use crate::access::Role;
 use crate::account::Resource;
+use crate::fabric::names::suggestion;
 use crate::protocol::{Feature, Node, Params, Refusal, Revision, jsonrpc, pages};
+use crate::search::shipped;
 use crate::text::shown;
 use crate::tools::{self, Place, Policy, SHELL, TOOLS, Tool};
 
@@ -107,10 +109,17 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     let offered = || server.backend.policy.tools();
     let Some(tool) = offered().find(|tool| tool.name == name) else {
         let shown = shown(name, 64);
-        let names: Vec<&str> = offered().map(|tool| tool.name).collect();
-        let names = names.join(", ");
+        let names = Vec::from_iter(offered().map(|tool| tool.name)).join(", ");
+        let word = name.rsplit('_').next().unwrap_or(name);
+        let meant = offered().find(|tool| tool.title.ends_with(word));
+        let hint = match shipped(name) {
+            Some(_) => {
+                format!(" It is a pattern: give fabric_run_pattern pattern_name \"{shown}\".")
+            }
+            None => suggestion(meant.map(|tool| tool.name)),
+        };
         let refusal = Refusal::params(format!(
-            "There is no tool \"{shown}\": the tools are {names}."
+            "There is no tool \"{shown}\": the tools are {names}.{hint}"
         ));
         request.head.plan.fields = vec![
             ("tool", shown),

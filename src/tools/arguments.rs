@@ -52,6 +52,8 @@ pub(super) struct Arguments<'a> {
     pub(super) asked: Vec<Argument>,
     /// Arguments that are accepted although they are not in the schema.
     former: Vec<&'static str>,
+    /// What the named pattern does, which names its variables; empty if it is none of Fabric's own.
+    sentence: &'static str,
     faults: Vec<Error>,
     /// What follows from them for the call.
     pub(super) plan: CallPlan,
@@ -154,7 +156,7 @@ impl<'a> Arguments<'a> {
 
     /// A text of any length (the message it came in was limited); empty if left out.
     pub(super) fn text(&mut self, line: ArgumentLine) -> String {
-        let read = |path: &str, node| string(path, node, "a string");
+        let read = |path: &str, node| string(path, node, "the text itself, as a string");
         let text = self.ask(line, "string", Box::new(String::new), read);
         text.unwrap_or_default().into_owned()
     }
@@ -246,8 +248,11 @@ impl<'a> Arguments<'a> {
             "" => Err(invalid(format!(
                 "`{path}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
             ))),
+            text if named(text).len() > 1 => Err(invalid(format!(
+                "`{path}` names several patterns. Give {wanted}."
+            ))),
             text => Name::parse(path, text.trim_end_matches('.')).map_err(|error| {
-                // "patterns/summarize", or several.
+                // "patterns/summarize", or several, one of which is none of Fabric's own.
                 let parts = text.split(|c| !names::is_allowed(c)).map(str::trim);
                 let parts = Vec::from_iter(parts.filter(|part| search::shipped(part).is_some()));
                 invalid(error.detail + &match parts.len() {
@@ -256,6 +261,8 @@ impl<'a> Arguments<'a> {
                 })
             }),
         });
+        let row = search::shipped(pattern.as_str());
+        self.sentence = row.map_or("", |row| row.sentence);
         Chat {
             place: self.place.clone(),
             ..Chat::new(pattern, String::new())
@@ -464,7 +471,7 @@ impl<'a> Arguments<'a> {
         let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
         let is_unknown = |(name, node): &&(Cow<'_, str>, Node<'_>)| {
             let mut all = known.iter().chain(&self.former);
-            !node.is_empty() && !all.any(|known| known == name)
+            (!node.is_empty() || search::shipped(name).is_some()) && !all.any(|known| known == name)
         };
         let given = std::mem::take(&mut self.given);
         let unknown = given.iter().filter(is_unknown);
@@ -482,13 +489,17 @@ impl<'a> Arguments<'a> {
                 Place::Object(object) => object,
                 _ => self.tool,
             };
-            let is_known = |meant: &&str| known.iter().any(|known| meant.starts_with(known));
+            // A variable, only if the pattern has it.
+            let is_known = |meant: &&str| {
+                let (object, variable) = meant.split_once('.').unwrap_or((meant, ""));
+                known.contains(&object) && self.sentence.contains(variable)
+            };
             // What belongs beside the object that it is in.
-            let beside = meant(&path).filter(|_| path != name);
-            let mut meant = Vec::from_iter(meant(name).filter(is_known).chain(beside));
-            if meant.is_empty() {
-                meant = closest(name, known.iter().copied());
-            }
+            let object = path.replace(char::is_numeric, "");
+            let beside = meant(&object).filter(|_| path != name);
+            let one = meant(name).filter(is_known).chain(beside).next();
+            let near = || closest(name, known.iter().copied());
+            let mut meant = one.map_or_else(near, |one| vec![one]);
             // What is given already is not what was meant.
             meant.retain(|meant| given.iter().all(|(given, _)| given != meant));
             let meant = meant.iter().map(|meant| match meant.split_once('.') {
@@ -500,6 +511,9 @@ impl<'a> Arguments<'a> {
                 [] if is_meant(name, WRAPPER) && is_object(name) => {
                     ": give what is in it beside it.".to_owned()
                 }
+                _ if search::shipped(name).is_some() => format!(
+                    "; did you mean pattern_name \"{name}\", and what is in it as variables?"
+                ),
                 [] if !faults.is_empty() => ".".to_owned(),
                 [] => format!(": it takes {}.", known.join(", ")),
                 meant => format!("; did you mean {}?", joined(meant, "or")),
@@ -565,8 +579,8 @@ fn has_pattern(node: &Node<'_>) -> bool {
 /// The steps that a text stands for: one, or several patterns of Fabric's, as in "a, b", "a then b" or "1. a\n2. b".
 fn named(text: &str) -> Vec<Node<'static>> {
     let step = |name: &str| Node::Text(name.to_owned().into());
-    let parts = text.replace(" then ", ",");
-    let parts = parts.split([',', ';', '\n', '|', '>', '→', '+']);
+    let parts = text.replace(" then ", ",").replace(" and ", ",");
+    let parts = parts.split([',', ';', '\n', '|', '>', '→', '+', '&']);
     let names = parts.map(|part| {
         let name = part.split_once(". ").map_or(part, |(_, name)| name);
         name.trim_matches([' ', '-', '.'])

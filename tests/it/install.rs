@@ -327,7 +327,7 @@ fn nobody_to_ask_means_no() {
             )
             .expect_stdout("--name NAME")
             .expect_stdout("- \"fabric\"")
-            .expect_stdout("\u{fffd}\u{fffd}mine");
+            .expect_stdout("\u{fffd}\\u009bmine");
         assert!(!finished.stdout.contains("canary"), "{finished:?}");
         assert_eq!(home.read(".cursor/mcp.json"), before);
     }

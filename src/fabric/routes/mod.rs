@@ -440,9 +440,11 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
             return true;
         };
         let within = value.trim_matches(['<', '>', '[', ']', '{', '}']);
-        // Copied from the shape below, or a place for it: "<lang_code>".
-        let is_blank = value.is_empty() && search::shipped(pattern).is_some();
-        is_blank || ["…", "..."].contains(&value) || names::is_same(within, name)
+        // Copied from the shape below, or a place for it: "<lang_code>", "<language>".
+        let is_blank = value.is_empty() || value.starts_with('<') && value.ends_with('>');
+        is_blank && search::shipped(pattern).is_some()
+            || ["…", "..."].contains(&value)
+            || names::is_same(within, name)
     };
     let missing = needed.iter().filter(is_missing).map(String::as_str);
     let missing = Vec::from_iter(missing.take(MAX_VARIABLES));
@@ -461,6 +463,8 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
         }
         _ => place.give_in("variables", &all, "\"…\""),
     };
+    // A weak model copies "…".
+    let shape = shape.replace("lang_code\": \"…", "lang_code\": \"de");
     let unknown = given.keys().filter(|name| !needed.contains(name));
     let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
         "" => String::new(),

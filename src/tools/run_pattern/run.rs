@@ -67,7 +67,10 @@ impl RunPattern {
         // run.
         let lacks_input = from.is_none() && self.lacks_input(&input);
         let fault = from.as_ref().and_then(|from| from.fault(context));
-        let found = Vec::from_iter(fault.map(Err));
+        // Of a pattern that is not named, only this is known.
+        let unnamed = lacks_input && self.steps[0].pattern == Name::default();
+        let no_input = unnamed.then(|| plan::no_input(&self.steps[0]));
+        let found = Vec::from_iter(fault.into_iter().chain(no_input).map(Err));
         let checked = plan::check(&mut self.steps, &input, lacks_input, found, context);
         warnings.extend(checked.map_err(|error| self.with_log(error))?);
         if let Some(from) = from {
