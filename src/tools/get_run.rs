@@ -161,9 +161,9 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
             format!("No earlier run is known: {why}.")
         }
         _ if matches!(context.caller().identity, Identity::Peer(_)) => {
-            "`run_id` must be an id: without a token there is no list of runs, because anyone who \
-             has a run's id may read that run. Take the id from the result of fabric_run_pattern, \
-             or use a server with tokens (--tokens-file)."
+            "`run_id` is missing or no id: without a token there is no list of runs, because \
+             anyone who has a run's id may read that run. Take the id from the result of \
+             fabric_run_pattern, or use a server with tokens (--tokens-file)."
                 .to_owned()
         }
         _ if !context.backend.runs.keeps() => {
