@@ -268,15 +268,9 @@ fn at(url: &str) -> Option<Authority> {
 /// The host that gets the key or token of an entry: the server, or the Fabric that a variable or a flag names; this
 /// machine, if the entry does not say.
 fn receiver(entry: &Value) -> Option<Host> {
-    let variable = || {
-        Some(
-            values(entry)
-                .find(|(name, _)| *name == BASE_URL)?
-                .1
-                .to_owned(),
-        )
-    };
-    let url = || variable().or_else(|| after(&words(entry), "--fabric-url"));
+    let variable = || values(entry).find(|(name, _)| *name == BASE_URL);
+    let flag = || after(&words(entry), "--fabric-url");
+    let url = || variable().map(|(_, url)| url.to_owned()).or_else(flag);
     let fabric = || at(&url().unwrap_or("http://127.0.0.1".to_owned()));
     authority(entry).or_else(fabric).map(|at| at.host)
 }
