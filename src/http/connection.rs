@@ -78,17 +78,14 @@ impl<'a> Exchange<'a> {
         lock(&self.connection.slot.registry.slots).len()
     }
 
-    /// Has the connection been evicted, so that nobody gets an answer?
-    pub(crate) fn is_evicted(&self) -> bool {
-        self.connection.slot.phase() == ConnectionPhase::Evicted
-    }
-
-    /// Looks up the caller, which may take long.
-    pub(crate) fn look_up<T>(&self, look_up: impl FnOnce() -> T) -> T {
-        let counter = &self.connection.slot.registry.looking_up;
+    /// Looks up the caller, which may take long. `look_up` can ask whether the connection is still there: once it was
+    /// evicted, nobody gets an answer.
+    pub(crate) fn look_up<T>(&self, look_up: impl FnOnce(&dyn Fn() -> bool) -> T) -> T {
+        let slot = &self.connection.slot;
+        let counter = &slot.registry.looking_up;
         counter.fetch_add(1, SeqCst);
         let _end = Finally(|| _ = counter.fetch_sub(1, SeqCst));
-        look_up()
+        look_up(&|| slot.phase() != ConnectionPhase::Evicted)
     }
 
     /// Says whose connection it is, if callers are told apart, before the body is read: of whoever has most connections, one is

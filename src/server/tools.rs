@@ -111,7 +111,7 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
         let shown = shown(name, 64);
         let names = Vec::from_iter(offered().map(|tool| tool.name)).join(", ");
         let word = name.rsplit('_').next().unwrap_or(name);
-        let meant = offered().find(|tool| tool.title.ends_with(word));
+        let meant = offered().find(|tool| tool.title.rsplit(' ').next() == Some(word));
         let hint = match shipped(name) {
             Some(_) => {
                 format!(" It is a pattern: give fabric_run_pattern pattern_name \"{shown}\".")

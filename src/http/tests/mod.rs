@@ -15,10 +15,12 @@ use super::{Exchange, HttpServer, Rejection, Responder, listen};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
 use crate::fabric::fixture::need_loopback;
-use crate::sync::lock;
+use crate::sync::{lock, poll};
 
 /// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How often what wakes nobody is asked for.
+const BRIEFLY: Duration = Duration::from_millis(1);
 
 /// A server with `handler` on a free port.
 pub(super) fn server(

@@ -124,9 +124,9 @@ impl Web {
         let ip = self.guard.caller(&forwarded, peer);
         let authorization = head.headers_named("authorization");
         let accounts = &self.server.backend.accounts;
-        let is_there = || !incoming.exchange.is_evicted();
-        let admit = || (self.access).admit(authorization, ip, accounts, &is_there);
-        let caller = incoming.exchange.look_up(admit);
+        let caller = incoming
+            .exchange
+            .look_up(|is_there| (self.access).admit(authorization, ip, accounts, is_there));
         let caller = caller.map_err(|no| self.not_admitted(ip, no, self.access.challenge(no)))?;
         incoming.exchange.own(&caller.account);
         let _scope = caller.identity.log_scope();
