@@ -1,7 +1,7 @@
 //! What each pattern of Fabric 1.4.470 does and how people ask for it: `patterns.tsv`.
 //!
 //! A line is a name, one sentence, requests separated by `; `, and `no input` if it makes something without any, or
-//! `requests` if its input may be a request or a link.
+//! `requests` if its input may be a request or a link, or `sentences` if it may be a sentence about a file.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -18,6 +18,8 @@ pub(crate) struct Row {
     pub(crate) needs_no_input: bool,
     /// Is a request, such as a prompt to improve, or a link the very input that it is for?
     pub(crate) takes_requests: bool,
+    /// Does it translate or improve its input, whatever that is about?
+    pub(crate) takes_sentences: bool,
 }
 
 /// All rows, by name.
@@ -33,6 +35,7 @@ fn parse(line: &'static str) -> Option<(&'static str, Row)> {
         requests,
         needs_no_input: mark == Some("no input"),
         takes_requests: mark == Some("requests"),
+        takes_sentences: mark == Some("sentences"),
     };
     Some((name, row))
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Chat, Error, Place, VideoId};
 use crate::runs::{Run, RunId, RunState};
+use crate::search::shipped;
 use crate::tools::arguments::is_meant;
 use crate::tools::get_run::find;
 use crate::tools::get_transcript::{TranscriptStyle, fetch};
@@ -103,6 +104,11 @@ const MAX_JSON: usize = 8 << 10;
 /// # Errors
 /// `invalid-request`, saying what to give instead.
 pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
+    let row = shipped(step.pattern.as_str());
+    if row.is_some_and(|row| row.takes_requests) {
+        return Ok(());
+    }
+    let may_be_sentence = row.is_some_and(|row| row.takes_sentences);
     let give = |member, value| step.place.give_in("input_from", &[member], value);
     let (youtube, run) = (give("youtube", "link"), give("run_id", "id"));
     let itself = match step.place {
@@ -116,7 +122,7 @@ pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
     let binary = "a binary file or UTF-16, as it has NUL bytes (iconv or strings makes text of it)";
     let kind = file_kind(text).or(text.contains('\0').then_some(binary));
     let is_empty = given.is_some() && is_none(text);
-    let missing = missing(text).or(is_empty.then_some(Missing::Text));
+    let missing = missing(text, may_be_sentence).or(is_empty.then_some(Missing::Text));
     let what = match (kind, missing) {
         (Some(what), _) => format!("is {what}, not text"),
         _ if RunId::parse(text).is_some() => format!("is the id of a run: give {run}"),
@@ -207,6 +213,7 @@ pub(crate) fn file_kind(text: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fabric::Name;
 
     #[test]
     fn what_only_names_something_is_refused_with_what_to_give() {
@@ -221,7 +228,8 @@ mod tests {
                      फ़ाइल https://x/y का सारांश दें|Tóm tắt video này https://x/y|\
                      Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
         let holes = "请总结这个PDF|summarize|Can you translate this?|I want you to summarize this article|see above|the user's article|上記の文章|<the user's text>|$(a)|{\"input\": null}|\
-                     Explain this code|What does this error mean?|TEXT_GOES_HERE|-p extract_wisdom|the document I uploaded|clipboard contents|{\"text\": \"\", \"pattern\": \"x\"}|[article] [text]|[topic]|Here is the code:\n\n[code]|the output of run_0123456789abcdef0123456789abcdef|this article|My text.|Create summary";
+                     Explain this code|What does this error mean?|TEXT_GOES_HERE|-p extract_wisdom|the document I uploaded|clipboard contents|{\"text\": \"\", \"pattern\": \"x\"}|[article] [text]|[topic]|Here is the code:\n\n[code]|the output of run_0123456789abcdef0123456789abcdef|this article|My text.|Create summary|\
+                     The article|Summarize my sister's report|Is this code secure?|What went wrong in these logs?|Turn that into a tweet|The document is attached.|How good is the attached paper?|Explain this Rust function to a beginner";
         for link in links.split('|').chain(holes.split('|')) {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -275,10 +283,16 @@ mod tests {
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
                    (Message from Anna)|[Email sent to Bob]|This article is good.|Can I translate it?|Show the file above the code|As a baker, I want to summarize this|How to write the text|ERROR 404|The pattern summarize is slow|User can translate the page|Эти зумеры|{\"path\": \"\", \"text\": \"Bees make honey.\"}|{\"data\": null, \"errors\": [{\"of\": \"x y\"}]}|0 3 * * * /bin/x.sh|{% block content %}|{{ user }}|your_code fails|\
-                   The Article|clean code|with open(\"x.csv\") as f:|Summarize my sister's report|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo|os.system(user_input)|How does a process differ from a thread?|\
+                   clean code|with open(\"x.csv\") as f:|Summarize my sister's report on bees and wasps|Is this city safe?|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo|os.system(user_input)|How does a process differ from a thread?|\
                    What's the best way to read a file in Python?";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");
         }
+        // A sentence to translate may speak of a file, but not ask for what is in it.
+        (step.pattern, step.search) = (Name::parse("", "translate").unwrap(), false);
+        let sentences = "Please find the file attached.|this article|See x.pdf for details";
+        assert!(sentences.split('|').all(|text| check(&step, text).is_ok()));
+        let asks = "Translate this|Translate x.pdf to Thai|x.pdf";
+        assert!(asks.split('|').all(|text| check(&step, text).is_err()));
     }
 }

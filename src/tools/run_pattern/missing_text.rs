@@ -3,13 +3,13 @@
 //! The words of a short input are looked up in the lists of `requests.txt`. Words of some lists are evidence that the text
 //! itself is missing: a request such as "summarize", "this" and "my", "clipboard" and "above", "attached", a file, a link.
 //! Each list that the input has words of gives two points, whatever their number, but only one if other texts have such
-//! words as well: "make", "this", "the text". A request together with a link or a document gives two more. Other words are
-//! content: those of no list, and what makes a sentence, such as "is" and "because". So is what is quoted or follows a
-//! colon. Letters of scripts without blanks are a quarter of a word each. The rest, such as "of", "please" and "short", are
-//! neither.
+//! words as well: "make", "this", "the text". A request together with a link or a document gives two more, and one that
+//! points to something one more. Other words are content: those of no list, and what makes a sentence, such as "because".
+//! So is what is quoted or follows a colon. Letters of scripts without blanks are a quarter of a word each. The rest, such
+//! as "of", "please" and "short", are neither.
 //!
-//! An input is refused if it has two points, and two more for each word of content: "Summarize my report" has four and no
-//! content; "Summarize my sister's report" has three and one word of content, and is run.
+//! An input is refused if it has two points, and two more for each word of content: "Summarize my report" has five and no
+//! content; "Summarize my report on bees and wasps" has five and two words of content, and is run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
@@ -40,7 +40,7 @@ const WORD: usize = 4;
 const ENOUGH: usize = 2;
 
 /// What is given for no text.
-const NONE: &str = "null|none|nil|undefined|n/a|tbd|nan|object object|lorem|ninguno|aucun|nessuno|brak|无|没有|なし|없음";
+const NONE: &str = "null|none|nil|undefined|string|text|input|%s|n/a|tbd|nan|object object|lorem|ninguno|aucun|nessuno|brak|无|没有|なし|없음";
 
 /// The list that each word is in. A word that ends with "-" stands for all that begin with it.
 static LIST_OF: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
@@ -68,8 +68,8 @@ impl InputWord {
     fn new(list: &'static str, text: &str) -> InputWord {
         let is_letter = text.starts_with(is_unspaced) || !text.contains(char::is_alphanumeric);
         let content = match list {
-            "" | "says" if is_letter => 1,
-            "" | "says" => WORD,
+            "" | "says" | "be" if is_letter => 1,
+            "" | "says" | "be" => WORD,
             _ => 0,
         };
         InputWord { list, content }
@@ -90,8 +90,9 @@ impl InputWord {
     }
 }
 
-/// What is missing, if an input is no text.
-pub(super) fn missing(text: &str) -> Option<Missing> {
+/// What is missing, if an input is no text. `may_be_sentence`: for a pattern that translates or improves, a sentence that
+/// speaks of a file or another text is the text itself, unless it asks for that.
+pub(super) fn missing(text: &str, may_be_sentence: bool) -> Option<Missing> {
     let is_short = text.chars().nth(SHORT).is_none();
     // Links and paths may be long.
     let may_be_path = |text: &str| text.is_ascii() && !text.contains(char::is_whitespace);
@@ -117,42 +118,61 @@ pub(super) fn missing(text: &str) -> Option<Missing> {
     let name = plain.trim_end_matches('.').replace(' ', "_");
     let is_name = name.contains('_') && shipped(&name).is_some();
     let is_shell = bare.starts_with("$(") && bare.find([')', '"', '\'']) == Some(bare.len() - 1);
-    let is_missing = is_shell || is_name || is_evident(&words, is_marked(text));
+    let is_missing = is_shell || is_name || is_evident(&words, is_marked(text), may_be_sentence);
     let missing = words.iter().map(InputWord::missing).max();
     missing.filter(|_| is_missing)
 }
 
 /// Whether there is enough evidence. A request counts where a text begins or ends with it, unless it hardly stands
 /// elsewhere, and a kind of text where "the" or "this" is before it, or the whole text is marked as the place of another.
-fn is_evident(words: &[InputWord], is_marked: bool) -> bool {
-    let is_request = |word: &InputWord| word.is("work ask");
-    let is_polite = |words: &[InputWord]| words.iter().all(|word| word.is("polite modal"));
-    let first = words.iter().position(is_request);
-    let last = words.iter().rposition(is_request);
-    let begins = first.filter(|at| is_polite(&words[..*at]));
-    let ends = last.filter(|at| is_polite(&words[at + 1..]));
-    let (mut evidence, mut content, mut is_led) = (BTreeSet::new(), 0, false);
+/// In a question about what is pointed to, "is" is no content, nor is a word such as "news" in "this news article".
+fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bool {
+    let is_polite = |word: &InputWord| word.is("polite modal");
+    let first = words.iter().position(|word| !is_polite(word));
+    let last = words.iter().rposition(|word| !is_polite(word));
+    let begins = |lists: &str| first.is_some_and(|at| words[at].is(lists));
+    let asks_first = begins("work ask") || !may_be_sentence && begins("be notice");
+    let asks_last = last.is_some_and(|at| words[at].is("ask"));
+    let (mut evidence, mut is_led) = (BTreeSet::new(), false);
+    let (mut content, mut questions) = (0, 0);
     for (at, word) in words.iter().enumerate() {
-        content += word.content;
+        let is_next = |lists| words.get(at + 1).is_some_and(|next| next.is(lists));
+        let is_kind = word.list.is_empty() && at > 0 && words[at - 1].is("this") && is_next("text");
         match word.list {
-            "modal" if begins.is_none_or(|begins| at > begins) => content += WORD,
-            "ask" if begins.or(ends) != Some(at) => {}
+            "modal" if !asks_first || first < Some(at) => content += WORD,
+            "be" if is_next("attached here") => {}
+            "be" => questions += word.content,
             "text" => {
                 evidence.extend(is_marked.then_some("place"));
                 evidence.extend(is_led.then_some("the text"));
             }
-            "" | "the" | "polite" | "modal" | "says" | "other" => {}
+            "" if is_kind => {}
+            "" | "says" => content += word.content,
+            "the" | "polite" | "modal" | "other" | "ask" | "notice" => {}
             list => _ = evidence.insert(list),
         }
-        is_led = word.is("the this") || is_led && word.is("other attached here");
+        is_led = word.is("the this") || is_led && (is_kind || word.is("other attached here"));
     }
+    let asks = asks_first || asks_last;
+    evidence.extend((asks && !begins("work")).then_some("ask"));
     let has = |lists: &str| lists.split(' ').any(|list| evidence.contains(list));
-    let asks_of_it = has("work ask") && has("links documents");
+    let asks_of = |lists: &str| has("work ask") && has(lists);
+    let things = "links sites documents sources";
+    if may_be_sentence && !has("work ask place") && words.iter().any(|word| !word.is(things)) {
+        return false;
+    }
+    let points_to = |lists: &str| asks && !may_be_sentence && has(lists);
+    if !asks_first || !points_to("this here attached") {
+        content += questions;
+    }
     let points = evidence.iter().map(|list| match *list {
+        "the text" if content == 0 => 2,
         "ask" | "this" | "the text" => 1,
         _ => 2,
     });
-    let points = points.sum::<usize>() + 2 * usize::from(asks_of_it);
+    let points = points.sum::<usize>()
+        + 2 * usize::from(asks_of("links documents"))
+        + usize::from(points_to("this here"));
     WORD * points >= ENOUGH * (WORD + content)
 }
 

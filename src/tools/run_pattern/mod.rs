@@ -14,7 +14,6 @@ mod thinking;
 use crate::account::Resource;
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind};
-use crate::search::shipped;
 use crate::text::is_language;
 
 use super::arguments::is_usual;
@@ -150,7 +149,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<ToolWork, E
     if !input.is_empty() && (from.is_some() || arguments.refuses("input_from")) {
         let why = "`input_from` replaces `input_text`: give one of them, not both.";
         arguments.check([invalid(why).about("input_from")]);
-    } else if !as_is && shipped(steps[0].pattern.as_str()).is_none_or(|row| !row.takes_requests) {
+    } else if !as_is {
         arguments.check(input::check(&steps[0], &input).err());
     }
     let as_is = as_is || arguments.refuses("input");
