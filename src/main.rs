@@ -388,7 +388,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<HttpServe
     let accounts = Accounts::new(bounds(&config));
     let client = match (config.start_fabric.clone(), folders) {
         (Some(program), _) => {
-            config.fabric.url = "an address of its own (--start-fabric)".to_owned();
+            config.fabric.url = "a free port of this machine (--start-fabric)".to_owned();
             Client::starting(config.fabric.clone(), Process::new(program))
         }
         (None, None) => Client::new(&config.fabric),

@@ -25,7 +25,7 @@ pub(crate) enum AccessError {
 pub(crate) struct Flaw(&'static str, pub(super) &'static str);
 
 impl Flaw {
-    pub(super) const UNKNOWN: Flaw = Flaw("unknown", "nobody here has this token");
+    pub(super) const UNKNOWN: Flaw = Flaw("unknown", "this server does not know this token");
     pub(super) const PLACEHOLDER: Flaw = Flaw(
         "placeholder",
         "the client sent a placeholder: put the token itself there, or start the client where its variable is set",
@@ -74,10 +74,10 @@ impl AccessError {
                 role.name(),
                 role.scope()
             ),
-            AccessError::Closed => "Nobody without a line in this server's tokens file is admitted now, because its line * has expired or has a mistake. Tell its operator."
+            AccessError::Closed => "Only callers with a line of their own in the tokens file are admitted now, because its line * has expired or has a mistake. Tell the operator."
                 .to_owned(),
             AccessError::Unavailable(_) => format!(
-                "This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many at once. Try again in {} s.",
+                "This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many tokens at once. Try again in {} s.",
                 self.retry_after().unwrap_or_default()
             ),
         }
@@ -115,10 +115,10 @@ mod tests {
 401 no_token: A token is needed: send the header \"Authorization: Bearer TOKEN\".
 401 placeholder: The bearer token is refused: the client sent a placeholder: put the token itself there, or start the \
 client where its variable is set. Get a valid one, then ask again.
-401 unknown: The bearer token is refused: nobody here has this token. Get a valid one, then ask again.
+401 unknown: The bearer token is refused: this server does not know this token. Get a valid one, then ask again.
 403 forbidden: This token may not do that: the request needs the role run, or the OAuth scope fabric:run.
-403 closed: Nobody without a line in this server's tokens file is admitted now, because its line * has expired or has a mistake. Tell its operator.
-503 unavailable: This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many at once. Try again in 2 s.";
+403 closed: Only callers with a line of their own in the tokens file are admitted now, because its line * has expired or has a mistake. Tell the operator.
+503 unavailable: This token cannot be checked now, because its issuer gives no usable answer, or is asked about too many tokens at once. Try again in 2 s.";
         assert_eq!(found.join("\n"), expected);
         let found = AccessError::Unavailable(Duration::ZERO).retry_after();
         assert_eq!(found, Some(1));

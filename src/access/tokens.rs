@@ -460,7 +460,7 @@ fn line_of(line: &str) -> Result<Option<(&str, Allowance, Fingerprint)>, String>
     if name != OTHERS {
         check_name(name)?;
     }
-    let role = Role::named(role).ok_or("the role, the second word, is not run, read or metrics")?;
+    let role = Role::named(role).ok_or("the second word must be the role: run, read or metrics")?;
     let mut allowance = Allowance::of(role);
     words.try_for_each(|word| allowance.add(word))?;
     let lower = token.to_ascii_lowercase();
@@ -469,7 +469,7 @@ fn line_of(line: &str) -> Result<Option<(&str, Allowance, Fingerprint)>, String>
         _ if name == OTHERS => Err("the line for * must have a - where other lines have a token"),
         Some(hash) => of_hex(hash).ok_or("sha256: is not followed by 64 hex digits"),
         None if token.len() > MAX_SECRET || !token.bytes().all(|b| b.is_ascii_graphic()) => {
-            Err("the token has more than 4096 characters, or some beyond visible ASCII")
+            Err("the token has more than 4096 characters, or one beyond visible ASCII")
         }
         None if token.len() < MIN_TOKEN => Err(
             "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one",
@@ -561,9 +561,9 @@ mod tests {
     fn mistakes_are_told_by_their_line_and_never_by_a_token() {
         let shape = FORM;
         let name = "a name has 1 to 64 letters, digits, dots, hyphens, underscores and @";
-        let role = "the role, the second word, is not run, read or metrics";
+        let role = "the second word must be the role: run, read or metrics";
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
-        let odd = "line 1: the token has more than 4096 characters, or some beyond visible ASCII";
+        let odd = "line 1: the token has more than 4096 characters, or one beyond visible ASCII";
         let taken = "this token is on line 1 too; give each line its own";
         let (long, twice) = ("n".repeat(65), |next| format!("alice run {A}{next} {A}"));
         for (text, expected) in [
@@ -763,7 +763,7 @@ mod tests {
         let bench = TokenBench::new(&lines(&[A, B]));
         // Alice is to go, and Bob's new line has a mistake.
         bench.write(lines(&[C]) + "bob rum " + B + "\nalice", 100);
-        let role = ", line 2: the role, the second word, is not run, read or metrics";
+        let role = ", line 2: the second word must be the role: run, read or metrics";
         let told = format!("{role}|, line 3: {FORM}");
         assert_eq!(bench.after(1000), Some(Err(told.clone())));
         assert_eq!(bench.names(), ["cyd"]);

@@ -346,8 +346,8 @@ impl Account {
         let (held, seat) = (self.held(what), self.seat(what));
         match seat {
             _ if self.is_alone() => String::new(),
-            0 => format!(" You hold {held}, and the rest is taken."),
-            _ => format!(" You hold {held}, and the rest is taken; {seat} are always yours."),
+            0 => format!(" You hold {held}; the rest is for others."),
+            _ => format!(" You hold {held} ({seat} are always yours); the rest is for others."),
         }
     }
 
@@ -561,10 +561,10 @@ mod tests {
         assert!(unseated.is_none() && seated.is_some(), "who may have it");
         drop(seated);
         let holding = |name: &str| accounts.of(name).holding(Resource::Runs);
-        let yours = " You hold 4, and the rest is taken; 4 are always yours.";
-        let more = " You hold 49, and the rest is taken; 4 are always yours.";
+        let yours = " You hold 4 (4 are always yours); the rest is for others.";
+        let more = " You hold 49 (4 are always yours); the rest is for others.";
         assert_eq!([holding("y"), holding("a")], [yours, more]);
-        assert_eq!(holding("z"), " You hold 0, and the rest is taken.");
+        assert_eq!(holding("z"), " You hold 0; the rest is for others.");
         drop(greedy);
         let shown = taken("z").len();
         assert_eq!(shown, 4 + 45, "a seat is given back with all that was held");

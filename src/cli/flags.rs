@@ -215,8 +215,8 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "check-tokens", "FILE", "")
         .help("List the mistakes in a tokens file, and exit with 0 if there are none; give the server's --state-dir too, if it has one"),
     flag(COMMAND, "usage", "", "").help(
-        "Print how much each caller used of each model, from the ledger in --state-dir: this month, \
-         or after --usage YYYY-MM that month, after --usage YYYY-MM-DD.. all since that day",
+        "Print how much each caller used of each model this month, from the ledger in --state-dir; \
+         with --usage YYYY-MM in that month, with --usage YYYY-MM-DD.. since that day",
     ),
     flag(COMMAND, "prices", "FILE", "")
         .help("With --usage: file of model prices, one line MODEL INPUT OUTPUT for each model"),
@@ -248,7 +248,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("With --install and --uninstall: the server's name in the client, instead of fabric"),
     flag(COMMAND, "history", "", "").help(
         "With --install and --state-dir: --install keeps runs for 30 days, without asking; \
-         --state-dir keeps them in memory if the folder cannot be used",
+         if the folder cannot be used, runs are kept in memory",
     ),
     flag(COMMAND, "no-history", "", "").help("With --install: do not keep runs, without asking"),
     flag(COMMAND, "version", "", "").short(Some('V')).help("Print the version"),

@@ -207,7 +207,7 @@ fn usage(settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     if config.runs.state_dir.is_none() {
         let usual = clients::install::shared_folder().unwrap_or_default();
         return Err(refused(format!(
-            "the ledger is in the state folder; give --state-dir DIR: --install keeps runs in {usual}"
+            "the ledger is in the state folder; give --state-dir DIR, which --install sets to {usual}"
         )));
     }
     let period = match settings.words.as_slice() {

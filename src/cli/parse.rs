@@ -300,7 +300,7 @@ pub(crate) fn unexpected_word(word: &str) -> String {
     let general = match clients::named(word) {
         Some(_) => "after --install or --uninstall, give one client",
         None => {
-            "fabric-mcp takes flags only: --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others"
+            "only flags and their values are taken: --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists all flags"
         }
     };
     let hint = meant(word, general);

@@ -133,8 +133,8 @@ pub(crate) fn codes() -> Vec<&'static str> {
 /// A text whose holes differ each time.
 fn open(template: &str) -> String {
     let template = match template {
-        "{why}" => "A setting is doubtful: the check says which, and why.",
-        "{fix}" => "The check says why, and what helps.",
+        "{why}" => "A setting may be a mistake: the check says which one, and why.",
+        "{fix}" => "The check says why, and what to do.",
         other => other.trim_end_matches(" {why}"),
     };
     let holes = ["url", "request", "status", "limit", "flag", "why", "fix"].into_iter();

@@ -114,7 +114,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let old = olds.find(|old| entry.is_none() && is_before(old));
     let new = old.or_else(|| stays.then_some(&*new));
     if new.is_none() {
-        told += "  the file is removed: it has nothing else\n";
+        told += "  the file will be removed: nothing else is in it\n";
     }
     let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
@@ -213,7 +213,7 @@ impl Installation {
                 args.extend([flag.to_owned(), value.clone()]);
             }
         }
-        Ok(format!("Runs are to be kept for {time} in {folder}.\n"))
+        Ok(format!("Runs will be kept for {time} in {folder}.\n"))
     }
 }
 
@@ -326,7 +326,7 @@ fn risks(entry: &Value) -> String {
         );
     }
     if entry["envFile"].is_string() {
-        told += "The entry has envFile: variables of that file may change what the server does.\n";
+        told += "The entry has envFile: variables in that file may change what the server does.\n";
     }
     told
 }
@@ -368,7 +368,7 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     if !poll(CHECK, pause, || !matches!(child.try_wait(), Ok(None))) {
         let _ = child.kill().and_then(|()| child.wait());
         let seconds = CHECK.as_secs();
-        return Ok(format!("Check: nothing has answered within {seconds} s.\n"));
+        return Ok(format!("Check: there was no answer within {seconds} s.\n"));
     }
     let done = child.wait_with_output().map_err(failed)?;
     let [said, wrong] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
@@ -619,8 +619,8 @@ fn agreed() -> Result<bool, String> {
         _ if agreed => "",
         true => "Nothing was changed.\n",
         false => {
-            "Nothing was changed: without a terminal nobody can be asked. --yes answers yes, but \
-             never replaces or removes another program's entry: for that, use a terminal.\n"
+            "Nothing was changed: there is no terminal to ask you on. --yes answers yes, but never \
+             replaces or removes another program's entry: for that, use a terminal.\n"
         }
     };
     say(why).map(|()| agreed)

@@ -165,7 +165,7 @@ impl Process {
             *retired = Arc::downgrade(&one);
             // If nobody works with it, its end is waited for here.
             drop(retired);
-            log::info!("Fabric has not found a model and is ended; the next call starts another.");
+            log::info!("Fabric has found no model, so it is ended; the next call starts it again.");
         }
     }
 
@@ -176,7 +176,7 @@ impl Process {
             && !one.refuses("wrong")
             && self.up.invalidate(|up| ptr::eq(up, &*one))
         {
-            self.tell("Fabric has stopped answering and is ended; the next call starts another.");
+            self.tell("Fabric no longer answers, so it is ended; the next call starts it again.");
         }
     }
 
@@ -230,7 +230,7 @@ impl Process {
             *lock(&self.used) = Instant::now();
         } else if lock(&self.used).elapsed() >= IDLE && self.up.invalidate(|up| ptr::eq(up, &*one))
         {
-            log::info!("Fabric was idle and has been ended.");
+            log::info!("Fabric was ended, because nobody used it.");
         }
         Some(())
     }
@@ -268,7 +268,7 @@ impl Process {
                 let (process, weak) = (self.clone(), Arc::downgrade(&one));
                 let is_over = move || process.look_after(&weak).is_none();
                 let watch = move || _ = poll(Duration::MAX, SLICE, is_over);
-                spawn("fabric-watch", "Fabric is kept until the end", watch);
+                spawn("fabric-watch", "Fabric is not ended when it is idle", watch);
                 return Ok(one);
             }
             drop(one);
@@ -281,7 +281,7 @@ impl Process {
         if settings.is_none() || said("--setup") {
             return Err(Error::of(Cause::NotSetUp, &[]));
         }
-        let why = ["it was not up within 10 s", "it ended at once"];
+        let why = ["it did not answer within 10 s", "it ended at once"];
         Err(not_started(why[usize::from(begun.elapsed() < START)]))
     }
 

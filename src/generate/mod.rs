@@ -198,7 +198,7 @@ mod tests {
             ("", "--generate token: give a name and a role"),
             (
                 "a admin",
-                "--generate token: the role, the second word, is not run, read or metrics",
+                "--generate token: the second word must be the role: run, read or metrics",
             ),
             ("a#b run", "--generate token: a name has"),
             (

@@ -28,7 +28,7 @@ const INCOMPLETE: Rejection = Rejection(408, "The body of the request did not ar
 const MALFORMED: Rejection = Rejection(400, "The body of the request is not properly chunked.");
 const NO_MEMORY: Rejection = Rejection(
     503,
-    "The server holds too many large requests at once. Try again in a moment.",
+    "The memory of this server (--max-memory) has no room for this body. Try again in a moment.",
 );
 
 impl From<io::Error> for Rejection {

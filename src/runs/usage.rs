@@ -54,7 +54,7 @@ pub(crate) fn usage(
                 log::warn!("{runs} cannot be read ({error}): what they used may be missing here");
             }
         }
-        Err(why) => log::warn!("runs of processes that were killed do not count: {why}"),
+        Err(why) => log::warn!("runs of processes that were killed may be missing here: {why}"),
     }
     for entry in entries {
         let path = entry.map_err(failed)?.path();
@@ -80,7 +80,7 @@ pub(crate) fn usage(
     }
     if seen.is_empty() {
         log::warn!(
-            "no model was asked in that time, as far as the ledger in {} says",
+            "the ledger in {} has no line for that time",
             folder.display()
         );
     }

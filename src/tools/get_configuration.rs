@@ -25,7 +25,7 @@ pub(super) const TOOL: Tool = Tool {
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 /// What an empty value does not say.
-const UNSAID: &str = "Fabric shows only some vendors here, and an empty value does not say that one is \
+const UNSAID: &str = "Fabric shows only some vendors here, and an empty value does not mean that one is \
     not set up. fabric_list_models has those that work.";
 
 fn configuration(context: &Arc<Context>) -> ToolResult {

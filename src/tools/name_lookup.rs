@@ -92,7 +92,7 @@ pub(super) fn not_listed(
     };
     let rest = match names.len() {
         0 => "There are none.".to_owned(),
-        ..=FEW if hint.is_empty() => format!("What there is: {}.", in_quotes(names.iter(), "and")),
+        ..=FEW if hint.is_empty() => format!("It has: {}.", in_quotes(names.iter(), "and")),
         _ => format!("Give one that {tool} lists."),
     };
     format!("Fabric has no {what} named \"{shown}\"{of}.{hint} {rest}")

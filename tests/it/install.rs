@@ -184,7 +184,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
         let args = file["mcpServers"]["fabric"]["args"].as_array();
         args.unwrap().len()
     };
-    let kept = format!("Runs are to be kept for 30 days in {}.", folder.display());
+    let kept = format!("Runs will be kept for 30 days in {}.", folder.display());
     install("--yes")
         .expect_code(0)
         .expect_stdout(&kept)
@@ -232,7 +232,7 @@ fn an_entry_keeps_runs_where_it_says_and_tells_what_it_lacks() {
     fs::remove_file(home.path(file)).unwrap();
     let told = install("--yes --keep-runs 7776000");
     told.expect_stdout(&format!(
-        "Runs are to be kept for 90 days in {}",
+        "Runs will be kept for 90 days in {}",
         folder.display()
     ));
     // A folder of one's own stays, in either spelling, and so does its time.
@@ -451,7 +451,7 @@ fn clients_without_json_get_their_command_or_the_text() {
             .expect_stdout(left)
             .expect_stdout("does not edit");
         // A client that only connects has no say in that.
-        let found = finished.stdout.contains("Runs are to be kept");
+        let found = finished.stdout.contains("Runs will be kept");
         assert_eq!(found, client != "open-webui", "{finished:?}");
         home.run(&format!("--uninstall {client}"))
             .expect_code(0)
@@ -481,7 +481,7 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
     assert_eq!(file["mcpServers"]["fabric"]["type"], "stdio");
     assert!(Path::new(file["mcpServers"]["fabric"]["command"].as_str().unwrap()).is_absolute());
     let uninstall = || inside(["--uninstall", "claude-code", "--yes"]).stdout;
-    assert!(uninstall().contains("\n  the file is removed: "));
+    assert!(uninstall().contains("\n  the file will be removed: "));
     let found = home.names("my project");
     assert_eq!(found, [".mcp.json.backup"], "it was created");
     inside(["--install", "claude-code", "--yes"]).expect_code(0);
@@ -564,7 +564,7 @@ fn where_callers_sign_in_no_token_is_shown() {
     assert_eq!(headers["Authorization"], reference);
     // Nobody was asked about runs before.
     let started = home.run("--demo --install cursor");
-    started.expect_stdout("Runs are to be kept for 30 days");
+    started.expect_stdout("Runs will be kept for 30 days");
     let text = home.read(".cursor/mcp.json");
     home.write(".cursor/mcp.json", text.replace(reference, "Bearer own"));
     assert_eq!(install("").1["Authorization"], "Bearer own");

@@ -172,7 +172,7 @@ fn one_with_old_settings_or_no_models_or_that_hangs_is_replaced_but_ends_its_run
     folder.write("up", "");
     late(&mut client, "fabric_list_strategies");
     let process = client.process();
-    process.wait_stderr("Fabric has stopped answering and is ended; the next call starts another.");
+    process.wait_stderr("Fabric no longer answers, so it is ended; the next call starts it again.");
     client.success("fabric_list_strategies", json!({}));
     expect_gone(all[2]);
     folder.write("end", "");
@@ -203,7 +203,7 @@ fn one_that_hangs_at_its_start_is_not_left_behind() {
     expect_gone(first);
     let kind = "fabric-api-unavailable";
     let said = client.failure("fabric_list_strategies", json!({}), kind);
-    assert!(said.contains("it was not up within 10 s"), "{said}");
+    assert!(said.contains("it did not answer within 10 s"), "{said}");
     let process = client.process();
     process.wait_stderr("ERROR [fabric_mcp::fabric::process] No Fabric was started: fabric-api");
     let log = process.stderr();

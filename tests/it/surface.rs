@@ -42,7 +42,7 @@ fn what_is_not_offered_is_neither_listed_nor_called() {
                 let wrong =
                     json!({"pattern_name": "summarize", "input_text": "x", "strategy_name": "zz"});
                 let said = client.failure(RUN, wrong, "invalid-request");
-                let is_told = said.contains("named \"zz\". What there is: \"cot\"");
+                let is_told = said.contains("named \"zz\". It has: \"cot\"");
                 assert!(is_told && !said.contains("fabric_list"), "{said}");
                 let cut = json!({"pattern_name": "summarize", "input_text": "x", "max_chars": 1});
                 let cut = client.success(RUN, cut)["warnings"].to_string();

@@ -17,7 +17,7 @@ const MISTAKES: &str = r#"
 help => "help" does not belong to a flag; did you mean --help?
 --help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
 Instal zed => "Instal" does not belong to a flag; did you mean --install?
-summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes flags only:
+summarize notes.txt => "summarize" does not belong to a flag; only flags and their values are taken:
     --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others
 -install cursor => -i is not a flag; did you mean --install?
 -khunter2 => -k is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
@@ -47,7 +47,7 @@ summarize notes.txt => "summarize" does not belong to a flag; fabric-mcp takes f
 --mcp-path mcp => --path: "mcp" is not allowed; PATH
 --path /a?b => --path: "/a?b" is not allowed; PATH
 --path /metrics => --path: "/metrics" is not allowed; PATH
---usage => --usage: the ledger is in the state folder; give --state-dir DIR: --install keeps runs in SHARED
+--usage => --usage: the ledger is in the state folder; give --state-dir DIR, which --install sets to SHARED
 --state-dir x --usage=2026-13 => --usage: "2026-13" is not a period;
     give a month, such as 2026-07, or a first day and two dots, such as 2026-07-28..
 --state-dir x --usage 2026-07-01.. 2026-07-15 => --usage: "2026-07-01.. 2026-07-15" is not a period;

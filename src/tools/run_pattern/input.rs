@@ -134,7 +134,7 @@ pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
              YouTube video give {youtube}, for anything else the text itself"
         ),
         (_, Some(Missing::Text)) => format!(
-            "only stands for a text, points to one or asks for something: give the text itself, or {youtube}"
+            "is only a request, a placeholder or a mention of a text: give the text itself, or {youtube}"
         ),
         _ => return Ok(()),
     };

@@ -408,7 +408,7 @@ mod tests {
         let model_named = "model_name: Fabric has no model named";
         let vendor_named = "vendor_name: Fabric has no vendor named";
         let mine = format!("{model_named} \"gpt-y\". Did you mean \"gpt-x\"? ");
-        let few = "What there is: ";
+        let few = "It has: ";
         let none = format!("{model_named} \"zzzzzzzz\". {few}\"gpt-x\" and \"llama3:8b\".");
         let theirs = ", which --default-model names: this server's operator must change that.";
         let theirs = none.replace("zzzzzzzz\".", &format!("yyyyyyyy\"{theirs}"));

@@ -620,7 +620,7 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     assert_eq!(run(json!({})).post(&servers[0]).status, 403);
     servers[0]
         .process
-        .wait_stderr("line 1: the role, the second word, is not run");
+        .wait_stderr("line 1: the second word must be the role: run");
     let metrics = get(&servers[0], "/metrics", 'r').text();
     contains(&metrics, ["\nfabric_mcp_tokens_file_failing 1\n"]);
     let check = |code: i32, told: &str| {
