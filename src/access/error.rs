@@ -13,7 +13,7 @@ pub(crate) enum AccessError {
     BadToken(Flaw),
     /// The token is valid, but this needs another role, the one given here.
     Forbidden(Role),
-    /// The tokens file has no good line now for those without one of their own.
+    /// Callers without a line of their own are not let in now: the line `*` has expired or has a mistake.
     Closed,
     /// The token cannot be checked now; ask again after this time.
     Unavailable(Duration),
@@ -40,7 +40,7 @@ impl Flaw {
     );
     pub(super) const ISSUER: Flaw = Flaw("issuer", "the token comes from another issuer");
     pub(super) const EXPIRED: Flaw = Flaw("expired", "the token has expired");
-    /// Or the issuer's answer about it is not understood.
+    /// Also where the issuer's answer about the token makes no sense to us.
     pub(super) const KIND: Flaw = Flaw("kind", "the token is not a plain bearer token");
     pub(super) const NOBODY: Flaw = Flaw(
         "nobody",

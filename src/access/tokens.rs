@@ -342,7 +342,7 @@ fn content(path: &Path) -> Result<(String, bool, u64), String> {
         let why = unusable("file", path, &error);
         format!("{why}; give one with the lines that fabric-mcp --generate token NAME ROLE prints")
     };
-    // A link may lead to the file.
+    // The operator may have put a link there; `open_plain` follows none.
     let path = path.canonicalize().map_err(unreadable)?;
     let file = open_plain(&path, OpenOptions::new().read(true)).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;

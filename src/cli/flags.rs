@@ -370,7 +370,6 @@ impl Flag {
         short.into_iter().chain(long).collect()
     }
 
-    /// Its long names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         let alias = (self.long == "path").then_some("mcp-path");
         [self.long].into_iter().chain(alias)

@@ -54,7 +54,7 @@ pub(super) fn resolve(settings: &FlagsAndEnv<'_>) -> Result<Config, String> {
     if (config.demo || has_folders) && !settings.has("start-fabric") {
         config.start_fabric = None;
     }
-    // FABRIC_BASE_URL conflicts with nothing.
+    // Unlike the flag, FABRIC_BASE_URL may be set for other programs, so it conflicts with nothing.
     let is_given = |long: &&str| match *long {
         "patterns-dir" => has_folders,
         "start-fabric" => config.start_fabric.is_some(),
@@ -199,7 +199,7 @@ pub(super) fn token(
     let file_name = settings.name("auth-token-file");
     let file = settings.one("auth-token-file", |file| {
         let text = settings.file(file, "a file that holds the token")?;
-        // Editors and shells add a line end.
+        // Editors and shells end a file with a line break, which is not part of the token.
         match text.trim_ascii() {
             "" => Err(values::wrong(file, "is empty; put the token into it")),
             token => values::secret(token),

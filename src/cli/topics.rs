@@ -130,7 +130,7 @@ pub(crate) fn codes() -> Vec<&'static str> {
     Vec::from_iter(codes.collect::<BTreeSet<_>>())
 }
 
-/// A text whose holes differ each time.
+/// A cause's text for the help, which cannot know what fills its holes.
 fn open(template: &str) -> String {
     let template = match template {
         "{why}" => "A setting may be a mistake: the check says which one, and why.",
@@ -152,7 +152,7 @@ pub(super) fn list(rows: impl IntoIterator<Item = (impl Display, impl Display)>)
 
 /// What can be wrong with Fabric, in the words of results and of `--check`.
 fn causes() -> String {
-    // The others only quote a reason that stands here too.
+    // The others only repeat the reason of another cause, which is listed anyway.
     let own = Cause::ALL
         .iter()
         .filter(|cause| !cause.what().ends_with("{why}"));

@@ -137,7 +137,7 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
         return Ok(false);
     }
     let is_update = own.is_some() && entry.is_some();
-    // What is not shown is secret.
+    // An entry that is shown with gaps has secrets, so the file becomes private.
     let has_secrets = entry.is_some_and(|entry| entry != shown[1]);
     let backup = found.replace(new, has_secrets).map_err(about)?;
     // Old backups that differ from the new one only in our entry are not needed any more. The one from before our entry
@@ -175,12 +175,12 @@ impl Installation {
             return Ok(String::new());
         }
         let old = own.filter(|own| started(own).is_some()).map(words);
-        // One that has no runs shows no choice.
+        // An entry that cannot keep runs does not show what its user has chosen.
         let old = old.filter(|old| !has(old, &NO_RUNS));
         let chosen = old.as_ref().map(|old| has(old, &[HISTORY]));
         let before = old.filter(|old| has(old, &[HISTORY, STATE_DIR]));
         if let (None, Some(false), Some(old)) = (self.history, chosen, &before) {
-            // A folder of the user's own.
+            // The user gave a folder and not --history, so there was no question: that folder stays.
             for flag in [STATE_DIR, KEEP_RUNS] {
                 if let Some(value) = after(old, flag).filter(|_| !has(args, &[flag])) {
                     args.splice(..0, [flag.to_owned(), value]);
@@ -373,11 +373,11 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
     let done = child.wait_with_output().map_err(failed)?;
     let [said, wrong] = [&done.stdout, &done.stderr].map(|text| String::from_utf8_lossy(text));
     let wrong = wrong.trim_start_matches("fabric-mcp: ").trim();
-    // That is the flag by which the user gives the URL.
+    // The user gave the URL with --url, and knows nothing of --connect.
     let wrong = wrong.replace("--connect", "--url");
     let report = match serde_json::from_str::<Value>(&said) {
         Ok(report) => report,
-        // No server would start either.
+        // A server with this entry would not start either.
         Err(_) if json.is_some() || done.status.code() == Some(2) => {
             return Err(format!("{wrong}. Nothing was changed"));
         }
@@ -564,7 +564,7 @@ fn change(
     text
 }
 
-/// What keeps an entry from working, and what the user still has to do.
+/// What the user still has to do before the entry works.
 fn left_to_do(client: &McpClient, entry: &Value) -> String {
     let title = client.title;
     let mut text = String::new();
@@ -604,7 +604,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
     text
 }
 
-/// Somebody else may have chosen the path and the content of the file.
+/// Prints. The path and the content of the file may come from somebody else, who must not control the terminal.
 fn say(text: &str) -> Result<(), String> {
     let mut out = io::stdout();
     out.write_all(for_terminal(text).as_bytes())
@@ -641,7 +641,7 @@ fn ask(question: &str, usual: bool) -> Result<bool, String> {
 
 fn is_yes(answer: &str, usual: bool) -> bool {
     match answer.trim().to_ascii_lowercase().as_str() {
-        // At the end of the input there is no line end.
+        // The end of the input (Ctrl-D) is no answer, unlike a line without text.
         "" => usual && answer.ends_with('\n'),
         said => ["y", "yes"].contains(&said),
     }

@@ -266,12 +266,10 @@ impl McpClient {
     }
 }
 
-/// The name of every client.
 pub(crate) fn names() -> Vec<&'static str> {
     CLIENTS.iter().map(|client| client.name).collect()
 }
 
-/// The client of this name.
 pub(crate) fn named(name: &str) -> Option<&'static McpClient> {
     CLIENTS.iter().find(|client| client.name == name)
 }

@@ -432,7 +432,7 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
     let folders = folders();
     let in_each = |name| folders.iter().map(move |folder| folder.join(name));
     let mut all = Vec::from_iter(names.iter().flat_map(in_each));
-    // As Windows itself does.
+    // Like Windows, which adds .exe to a name without an extension.
     let is_bare = |program: &&mut PathBuf| cfg!(windows) && program.extension().is_none();
     for program in all.iter_mut().filter(is_bare) {
         program.set_extension("exe");
@@ -455,7 +455,7 @@ pub(crate) fn find(given: &Path, tell: &dyn Fn(String)) -> Result<(PathBuf, Stri
 fn version(program: &Path) -> Option<String> {
     let mut helper = held(program, &["--version"]).ok()?;
     poll(END, LOOK, || !matches!(helper.try_wait(), Ok(None)));
-    // Ends what still runs, which then has failed.
+    // A program that still runs is ended here, and counts as failed.
     helper.wait().ok().filter(|ended| ended.success())?;
     let mut said = [0; LINE as usize];
     let length = helper.stderr.take()?.read(&mut said).ok()?;

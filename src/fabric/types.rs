@@ -22,7 +22,6 @@ const MAX_DESCRIPTION: usize = 300;
 /// A pattern as Fabric stores or renders it, with the documented keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Pattern {
-    /// Its name.
     #[serde(default, alias = "Name", deserialize_with = "or_empty")]
     pub(crate) name: String,
     /// Its text, which becomes the system prompt.
@@ -195,7 +194,6 @@ pub(crate) struct Models {
 /// A prompting strategy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Strategy {
-    /// Its name.
     #[serde(default, deserialize_with = "or_empty")]
     pub(crate) name: String,
     /// One line about it.

@@ -100,7 +100,6 @@ pub(crate) enum Run {
 }
 
 impl Run {
-    /// Its id.
     pub(crate) fn id(&self) -> RunId {
         self.known().id
     }

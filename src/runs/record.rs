@@ -84,7 +84,6 @@ impl RunState {
 pub(crate) struct Record {
     /// The version of the file format; see [`VERSION`].
     pub(super) version: u32,
-    /// Its id.
     pub(crate) id: RunId,
     /// The owner, to whom alone the run is visible. Without authentication, it is visible to everybody who knows its
     /// id, and not listed.
@@ -93,7 +92,6 @@ pub(crate) struct Record {
     pub(crate) patterns: Vec<String>,
     /// The model that was asked for; empty for Fabric's default.
     pub(crate) model: String,
-    /// Its state.
     pub(crate) state: RunState,
     /// When it began.
     pub(crate) created: u64,

@@ -19,7 +19,6 @@ const INPUT: &str = "input_text";
 /// A strategy to put before the pattern.
 pub(super) const STRATEGY: &str = "strategy_name";
 
-/// Parses `prompts/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = request.cursor_of_changing_list()?;
     Ok(request.call(move |context, result| {
@@ -87,7 +86,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
     server.backend.policy.check_prompt("name", &pattern)?;
     Ok(request.call(move |context, result| {
         let backend = &context.backend;
-        // First, as it finds what Fabric got since the snapshot.
+        // Before the rest, because it also finds a pattern that Fabric got after the snapshot was made.
         take_pattern(&mut pattern, context)?;
         let snapshot = backend.catalog.snapshot(&context.observer())?;
         let name = pattern.as_str();
@@ -118,7 +117,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
         }
         let mut argument = |name: &str| match entry.variables.iter().any(|one| one == name) {
             true => arguments.get(name).cloned(),
-            // It may be large.
+            // Moved out and not copied, because it may be large.
             false => arguments.remove(name),
         };
         let [input, strategy] = [INPUT, STRATEGY].map(|name| argument(name).unwrap_or_default());

@@ -112,7 +112,6 @@ pub(super) fn named(uri: &str) -> Option<&str> {
     (!name.contains('/')).then_some(name)
 }
 
-/// Parses `skills/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |context, result| {

@@ -60,7 +60,7 @@ pub(super) fn listen(server: &Server, request: Request<'_>) -> Result<Action, Re
         Some(Node::Bool(true)) => Ok(true),
         Some(_) => Err(filter.refusal()),
     };
-    // Each once, however often it was named.
+    // A task that was named several times is told once.
     task_ids.sort_unstable();
     task_ids.dedup();
     let (revision, caller) = (request.context().revision, &request.head.caller);

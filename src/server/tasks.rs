@@ -105,7 +105,6 @@ fn write_result(run: &Run, backend: &Backend, account: &Account, result: &mut Re
     }
 }
 
-/// Parses `tasks/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
         let (backend, account) = (&context.backend, context.account());
@@ -119,7 +118,6 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
     })
 }
 
-/// Parses `tasks/cancel`.
 pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     one(server, request, Resource::Calls, |run, context, result| {
         let has_stopped = run.cancel()?;
@@ -193,7 +191,6 @@ fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Parses `tasks/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     check(server, &request)?;
     let cursor = pages::cursor(request.params)?;

@@ -371,7 +371,7 @@ impl<'a> Arguments<'a> {
             }
             if let Err(error) = names::variables(path, &variables) {
                 faults.push(error);
-                // They are refused, but not missing.
+                // Variables that are refused must not be reported as missing too.
                 variables.values_mut().for_each(String::clear);
             }
             let faults = faults.into_iter().map(|error| error.about(path));
@@ -482,7 +482,7 @@ impl<'a> Arguments<'a> {
             let mut objects = given.iter().filter(|one| matches!(one.1, Node::Object(_)));
             objects.any(|(given, _)| given == name)
         };
-        // Others would not be shown.
+        // An error shows no more than this many faults.
         for name in unknown.into_iter().take(MOST_FAULTS) {
             let path = self.place.path(&shown(name, 64));
             let of = match &self.place {
@@ -500,7 +500,7 @@ impl<'a> Arguments<'a> {
             let one = meant(name).filter(is_known).chain(beside).next();
             let near = || closest(name, known.iter().copied());
             let mut meant = one.map_or_else(near, |one| vec![one]);
-            // What is given already is not what was meant.
+            // An argument that is given as well cannot be the one that was meant.
             meant.retain(|meant| given.iter().all(|(given, _)| given != meant));
             let meant = meant.iter().map(|meant| match meant.split_once('.') {
                 Some((object, member)) => self.place.give_in(object, &[member], "…"),

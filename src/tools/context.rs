@@ -70,9 +70,7 @@ pub(crate) trait Peer: Send + Sync {
 
 /// What all calls share: Fabric, and the runs.
 pub(crate) struct Backend {
-    /// Fabric.
     pub(crate) fabric: Arc<Client>,
-    /// Its cached lists.
     pub(crate) catalog: Arc<Catalog>,
     /// Which patterns and models may be run.
     pub(crate) policy: Policy,
@@ -90,7 +88,6 @@ pub(crate) struct Backend {
 
 /// A request with a checked envelope, as far as its answer needs it.
 pub(crate) struct CallHead {
-    /// Who calls.
     pub(crate) caller: Arc<Caller>,
     /// The request's id.
     pub(crate) id: Id,
@@ -134,7 +131,6 @@ pub(crate) type MethodWork =
 
 /// The context of one call.
 pub(crate) struct Context {
-    /// What all calls share.
     pub(crate) backend: Arc<Backend>,
     /// Where its answer goes.
     pub(crate) peer: Arc<dyn Peer>,
@@ -220,7 +216,6 @@ struct PendingProgress {
 }
 
 impl Context {
-    /// Who calls.
     pub(crate) fn caller(&self) -> &Caller {
         &self.head.caller
     }

@@ -115,7 +115,7 @@ fn list(context: &Arc<Context>, query: &str, since: Option<u64>) -> ToolResult {
             words.iter().all(is_found)
         };
         let record = run.bare();
-        // People type "gpt4" for gpt-4o.
+        // Without separators, "gpt4" finds gpt-4o, as people type it.
         let (model, typed) = (&record.model, String::from_iter(letters(&record.model)));
         let about = format!("{} {model} {typed} ", record.patterns.join(" "));
         // The text may have to be read from its file.
@@ -188,7 +188,7 @@ fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result
         let left = wait.saturating_sub(begun.elapsed());
         let record = run.wait(seen, left.min(SLICE));
         if record.bytes > seen {
-            // Not all at once: many may follow one long run.
+            // In pieces, because many callers may follow one long run, and each would hold all of its text.
             let text = run.read(seen, PIECE);
             if text.is_empty() {
                 return Ok(());

@@ -13,7 +13,7 @@ use super::{Context, invalid, list_contexts, list_models, list_strategies};
 /// Strategies that are suggested by their description.
 const MOST_FOUND: usize = 3;
 
-/// As many names are told where none is similar.
+/// If no name is similar, up to this many names are listed in the error.
 const FEW: usize = 12;
 
 /// The only name that differs from the one given in case and separators alone, and the warning that says so.

@@ -24,7 +24,6 @@ use super::{read, start};
 /// One client.
 pub(crate) struct Pipe {
     pub(super) server: Arc<Server>,
-    /// Its state.
     pub(crate) session: Session,
     /// Its requests that have no answer yet.
     pub(crate) inflight: Arc<Inflight>,

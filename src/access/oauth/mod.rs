@@ -129,7 +129,7 @@ pub(super) struct Known {
 struct LastAnswer {
     /// The last good answer, unless the issuer has refused the token since.
     good: Option<Grant>,
-    /// Why it is not good any more, or could not be asked about.
+    /// Why the issuer refuses the token, or why it could not be asked.
     refusal: Option<AccessError>,
     /// Until when a request can use this without asking the issuer.
     until: Duration,
@@ -248,7 +248,7 @@ impl OAuth {
                     owner.map_or_else(|| self.strangers.of(peer), |owner| accounts.of(owner));
                 let _wait = account.take(Resource::Waits, 1).map_err(|_| busy)?;
                 let known = lock(&self.answers).entry(print, self.clock.steady());
-                // One caller asks for all.
+                // Only one of the callers with this token asks; the others find its answer.
                 let asking = lock(&known.asking);
                 if self.clock.steady() >= lock(&known.last).until {
                     let mut still_waiting = || is_there() && !left().is_zero();

@@ -86,7 +86,6 @@ impl Snapshot {
 /// One pattern of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its name.
     pub(crate) name: String,
     /// The whole text; `None` if it could not be read or exceeds [`MOST_TEXT`].
     pub(crate) text: Option<Box<str>>,

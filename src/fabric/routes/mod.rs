@@ -241,7 +241,7 @@ impl Client {
         observer: &Observer,
     ) -> Result<Arc<Fetched>, Error> {
         let mut body = json!({"url": video.url(), "timestamps": timestamps});
-        // Fabric takes English if none is given.
+        // Without a language, Fabric takes English, so both are the same request.
         if let Some(language) = language.filter(|code| *code != "en") {
             body["language"] = language.into();
         }
@@ -440,7 +440,7 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
             return true;
         };
         let within = value.trim_matches(['<', '>', '[', ']', '{', '}']);
-        // Copied from the shape below, or a place for it: "<lang_code>", "<language>".
+        // Models copy the "…" of the shape below, or leave a placeholder: "<lang_code>", "<language>".
         let is_blank = value.is_empty() || value.starts_with('<') && value.ends_with('>');
         is_blank && search::shipped(pattern).is_some()
             || ["…", "..."].contains(&value)
@@ -454,7 +454,7 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
     if !needed.iter().all(|name| can_be_given(name)) {
         return Err(not_runnable(&place.path("pattern_name"), pattern));
     }
-    // All of them, because what is given takes the place of what was given.
+    // Variables that were given are in the shape too, because a repeated call has only what the shape shows.
     let all = Vec::from_iter(needed.iter().take(MAX_VARIABLES).map(String::as_str));
     let shape = match place {
         Place::Object(object) => {
@@ -463,7 +463,7 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
         }
         _ => place.give_in("variables", &all, "\"…\""),
     };
-    // A weak model copies "…".
+    // Weak models copy "…" as it is, so the most frequent variable gets a value.
     let shape = shape.replace("lang_code\": \"…", "lang_code\": \"de");
     let unknown = given.keys().filter(|name| !needed.contains(name));
     let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
@@ -500,7 +500,7 @@ pub(crate) fn not_found(name: &Name, names: &NameList, allows: &dyn Fn(&str) -> 
         return Error::of(Cause::NoPatterns, &[]);
     }
     let wanted = name.as_str();
-    // Some give the name of its file.
+    // Some callers give the name of a pattern's file.
     let bare = wanted.strip_suffix(".md").unwrap_or(wanted);
     let close = text::closest(bare, names.iter()).into_iter();
     let meant = close.filter(|known| text::is_misspelled(bare, known) && allows(known));

@@ -146,7 +146,7 @@ impl Output {
         };
         let refusal = error.filter(|error| is_refused(error));
         let counted = counted.or(refusal.map(|_| [0, 0]));
-        // A proxy may say so after a model was asked.
+        // An error of a proxy (5xx) may come after Fabric has asked a model.
         let may_have_asked = |error: &Error| error.status.is_some_and(|status| status >= 500);
         let has_asked = refusal.is_none_or(may_have_asked);
         let outcome = error.map_or(metrics::OK, |error| error.kind.name());

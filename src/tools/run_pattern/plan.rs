@@ -156,7 +156,7 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
     if !is_vague || error.retry_after.is_some() {
         return error;
     }
-    // Fabric names one fault at a time.
+    // Fabric reports only the first fault, so the names that it did not get to are looked up here.
     let (steps, mut found) = (std::slice::from_ref(step), Vec::new());
     let names = fabric.names(fabric.missing(), &context.observer());
     let _ = names.map(|names| patterns(&names, steps, ("", false), context, &mut found));
@@ -173,7 +173,7 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
                 // Fabric's words for what it finds out before it asks a model.
                 let mut words = ["Default Vendor =", "not available for vendor"].iter();
                 if words.any(|words| error.detail.contains(words)) {
-                    // It may have asked the vendors before they answered.
+                    // Fabric may have listed its models before the vendors answered: a new start lists them again.
                     let _ = fabric.process.as_ref().map(|process| process.retire());
                     return invalid(format!("`{argument}`: {why}")).about(argument);
                 }

@@ -67,7 +67,7 @@ impl RunPattern {
         // run.
         let lacks_input = from.is_none() && self.lacks_input(&input);
         let fault = from.as_ref().and_then(|from| from.fault(context));
-        // Of a pattern that is not named, only this is known.
+        // If no pattern is named, an empty input is all that can be reported.
         let unnamed = lacks_input && self.steps[0].pattern == Name::default();
         let no_input = unnamed.then(|| plan::no_input(&self.steps[0]));
         let found = Vec::from_iter(fault.into_iter().chain(no_input).map(Err));
@@ -75,7 +75,7 @@ impl RunPattern {
         warnings.extend(checked.map_err(|error| self.with_log(error))?);
         if let Some(from) = from {
             input = from.text(context)?;
-            // An earlier output may be "None".
+            // Only nothing at all is refused: the output of an earlier run may be the word "None".
             if is_blank(&input) && self.lacks_input(&input) {
                 return Err(plan::no_input(&self.steps[0]));
             }
@@ -249,7 +249,7 @@ impl RunPattern {
             context.count()?;
             // From here on, silence counts as silence of the model.
             output.relay(DEFAULT_FORMAT, "", context)?;
-            // What has a note is the demo, which costs nothing.
+            // Only runs of the demo have a note. They cost nothing, so the ledger has no line for them.
             if let Some(run) = context.run().filter(|_| context.backend.run_note.is_none()) {
                 run.ask(step.model_label(), estimate(sent), earlier);
             }
@@ -280,7 +280,7 @@ impl RunPattern {
         if count > 1 {
             let why = match i {
                 0 => error.detail,
-                // Steps before it were run.
+                // The steps before it have run, so the words "Nothing was run" would be wrong.
                 _ => error.detail.replace(" Nothing was run.", ""),
             };
             error.detail = format!("Step {} of {count} ({pattern}) failed. {why}", i + 1);
