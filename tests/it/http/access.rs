@@ -627,7 +627,7 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
         let done = Program::new(["--check-tokens", file.0.to_str().unwrap()]).run(DEADLINE);
         contains(&done.expect_code(code).stderr, [told]);
     };
-    check(2, "line 1: the role, the second word");
+    check(2, "line 1: the second word must be");
     file.write(&["alice\n", "bob\n"]);
     check(2, "policy\", line 2: a line is NAME ROLE TOKEN");
     file.write(&["\n"]);
