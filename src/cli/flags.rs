@@ -254,7 +254,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     flag(COMMAND, "version", "", "").short(Some('V')).help("Print the version"),
     flag(COMMAND, "help", "", "")
         .short(Some('h'))
-        .help("Print help: -h in short, --help in full, --help TOPIC on one thing"),
+        .help("Print help: -h in short, --help in full, --help TOPIC on one topic"),
 ];
 
 /// The sections of the help in their order, each by its heading.

@@ -207,7 +207,7 @@ mod tests {
             "  --fabric-url URL [FABRIC_BASE_URL]\n",
             "  --demo [FABRIC_MCP_DEMO]\n",
             "          Refuse to run a pattern; can be repeated\n",
-            "  -h, --help\n          Print help: -h in short, --help in full, --help TOPIC on one thing\n",
+            "  -h, --help\n          Print help: -h in short, --help in full, --help TOPIC on one topic\n",
             "  FABRIC_API_KEY\n          Key of Fabric's API",
         ] {
             assert!(text.contains(entry), "{entry}{text}");

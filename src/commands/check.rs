@@ -35,8 +35,8 @@ const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back
 const FIX_FIRST: &str = "Next: fix the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
                     \x20 fabric-mcp FLAG--call fabric_run_pattern pattern_name=NAME < FILE\n\
-                    Then fabric-mcp FLAG--install CLIENT adds it to your assistant or editor;\n\
-                    fabric-mcp --generate client-config lists the clients.\n";
+                    Then fabric-mcp FLAG--install CLIENT adds the server to your assistant or\n\
+                    editor; fabric-mcp --generate client-config lists the clients.\n";
 const NEXT_AFTER_FOLDERS: &str = "Next: with the same --patterns-dir, fabric-mcp --install CLIENT adds these\n\
                                   patterns to your assistant or editor, whose own model then follows them.\n";
 const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
@@ -547,8 +547,8 @@ mod tests {
                  Everything works, but read the warnings above.\n\
                  Next: try a run, which this check leaves out because it may cost money:\n\
                  \x20 fabric-mcp --fabric-url=http://f:1 --call fabric_run_pattern pattern_name=NAME < FILE\n\
-                 Then fabric-mcp --fabric-url=http://f:1 --install CLIENT adds it to your assistant or editor;\n\
-                 fabric-mcp --generate client-config lists the clients.\n",
+                 Then fabric-mcp --fabric-url=http://f:1 --install CLIENT adds the server to your assistant or\n\
+                 editor; fabric-mcp --generate client-config lists the clients.\n",
                 env!("CARGO_PKG_VERSION")
             )
         );

@@ -94,11 +94,11 @@ mod tests {
         for line in [
             "    '--transport=[How clients reach the server\\: stdio, http or sse]:TRANSPORT:(stdio http sse)' \\\n",
             "    '*--deny-pattern=[Refuse to run a pattern]:NAME: ' \\\n",
-            "    '-h[Print help\\: -h in short, --help in full, --help TOPIC on one thing]' \\\n",
+            "    '-h[Print help\\: -h in short, --help in full, --help TOPIC on one topic]' \\\n",
         ] {
             assert!(complete("zsh").contains(line), "{line}{}", complete("zsh"));
         }
-        assert!(complete("fish").contains("complete -c fabric-mcp -s h -l help -d 'Print help: -h in short, --help in full, --help TOPIC on one thing'\n"));
+        assert!(complete("fish").contains("complete -c fabric-mcp -s h -l help -d 'Print help: -h in short, --help in full, --help TOPIC on one topic'\n"));
         assert!(complete("fish").contains("\ncomplete -c fabric-mcp -l path -l mcp-path -x -d "));
     }
 }

@@ -122,7 +122,7 @@ mod tests {
         for entry in [
             ".TP\n.B \\-\\-path, \\-\\-mcp\\-path PATH\\fR [FABRIC_MCP_PATH]\nPath of the MCP \
              endpoint (http and sse) [default: /mcp, on sse /sse]\n",
-            ".TP\n.B \\-h, \\-\\-help\nPrint help: \\-h in short, \\-\\-help in full, \\-\\-help TOPIC on one thing\n",
+            ".TP\n.B \\-h, \\-\\-help\nPrint help: \\-h in short, \\-\\-help in full, \\-\\-help TOPIC on one topic\n",
             ".TP\n.B SSL_CERT_FILE\n",
             ".SH EXIT STATUS\n",
         ] {

@@ -35,8 +35,8 @@ pub(crate) fn ready(address: SocketAddr) {
                 tell("WATCHDOG=1");
             } else {
                 log::error!(
-                    "the server does not answer its own request: systemd's watchdog is told \
-                     nothing"
+                    "the server does not answer its own request, so systemd's watchdog gets \
+                     no sign of life"
                 );
             }
             thread::sleep(period);

@@ -167,7 +167,7 @@ fn no_rows(context: &Context, all: Option<(usize, u64)>) -> String {
                 .to_owned()
         }
         _ if !context.backend.runs.keeps() => {
-            "No run is kept: --keep-runs is 0, or --call needs --state-dir DIR.".to_owned()
+            "No run is kept: --keep-runs is 0, or --call was given no --state-dir.".to_owned()
         }
         _ => "No run of yours is kept: this server knows of none, or the time for which they are \
               kept (--keep-runs) is over. Runs of other callers are not listed."
