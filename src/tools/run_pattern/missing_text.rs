@@ -70,6 +70,7 @@ impl InputWord {
         let content = match list {
             "" | "says" | "be" if is_letter => 1,
             "" | "says" | "be" => WORD,
+            "given" => 2 * WORD,
             _ => 0,
         };
         InputWord { list, content }
@@ -137,7 +138,8 @@ fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bo
     let (mut content, mut questions) = (0, 0);
     for (at, word) in words.iter().enumerate() {
         let is_next = |lists| words.get(at + 1).is_some_and(|next| next.is(lists));
-        let is_kind = word.list.is_empty() && at > 0 && words[at - 1].is("this") && is_next("text");
+        let is_kind =
+            asks_first && word.list.is_empty() && words[at - 1].is("this") && is_next("text");
         match word.list {
             "modal" if !asks_first || first < Some(at) => content += WORD,
             "be" if is_next("attached here") => {}
@@ -147,7 +149,7 @@ fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bo
                 evidence.extend(is_led.then_some("the text"));
             }
             "" if is_kind => {}
-            "" | "says" => content += word.content,
+            "" | "says" | "given" => content += word.content,
             "the" | "polite" | "modal" | "other" | "ask" | "notice" => {}
             list => _ = evidence.insert(list),
         }
@@ -162,7 +164,7 @@ fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bo
         return false;
     }
     let points_to = |lists: &str| asks && !may_be_sentence && has(lists);
-    if !asks_first || !points_to("this here attached") {
+    if !asks_first || !points_to("this here attached links documents") {
         content += questions;
     }
     let points = evidence.iter().map(|list| match *list {
@@ -225,8 +227,8 @@ fn words(text: &str) -> Vec<InputWord> {
         last = piece;
         if let Some(word) = named {
             words.push(word);
-        } else if is_given || is_quoted || piece.trim_matches(['*', '=', '|', '?']).is_empty() {
-            words.push(InputWord::new("", piece));
+        } else if is_given || is_quoted || piece.trim_matches(['*', '=', '|']).is_empty() {
+            words.push(InputWord::new("given", piece));
         } else if let Some(list) = LIST_OF.get(piece.trim_matches(is_mark)) {
             let is_place = is_placeholder(piece) && *list == "text";
             words.push(InputWord::new(if is_place { "place" } else { list }, piece));
