@@ -850,6 +850,10 @@ def main():
     arguments = parser.parse_args()
     arguments.before, arguments.now = map(os.path.abspath, (arguments.before, arguments.now))
     reasons = arguments.explained.read_text().splitlines() if arguments.explained else []
+    listed = subprocess.run([arguments.now, "--list-tools"], capture_output=True, text=True, check=True).stdout
+    new = [line for line in listed.splitlines() if line.startswith("fabric_") and line not in TOOLS]
+    if new:
+        sys.exit(f"{__file__}: TOOLS lacks {', '.join(new)}")
     report = Report([(re.compile(pattern), reason) for pattern, reason in (line.split("\t") for line in reasons if line)])
     table = pathlib.Path(__file__).parents[2] / "src/search/patterns.tsv"
     known = PATTERNS + [line.split("\t")[0] for line in table.read_text().splitlines()]

@@ -819,6 +819,13 @@ mod tests {
         );
         let (table, faults) = parse(&text, None, true);
         assert_eq!((table.len(), faults), (3, Vec::new()));
+        let help = include_str!("../cli/topics/access.txt");
+        let fields = format!("{:?}", Allowance::default()).replace('_', "-");
+        for field in fields.split(", ").skip(1) {
+            let key = field.split(':').next().unwrap().to_owned() + "=";
+            let is_told = KEYS.contains(&key) && help.contains(&format!("\n  {key}"));
+            assert!(is_told, "{key} in KEYS, and in src/cli/topics/access.txt");
+        }
         let allowance = &table[&fingerprint(A)].1;
         assert_eq!(allowance.models, ["gpt-4o-mini", "llama*"]);
         let found = (allowance.runs_per_minute, allowance.tokens_per_month);

@@ -100,10 +100,10 @@ fn filled(text: &str) -> String {
         ("CAUSES", causes()),
     ];
     let bounds = bounds! {
-        mib: MAX_MESSAGE MAX_RUN_OUTPUT MAX_FABRIC_BODY;
+        mib: MAX_MESSAGE MAX_RUN_OUTPUT MAX_FABRIC_BODY MAX_PATTERN_TEXTS MAX_PATTERN_FILE;
         kib: MAX_STRING MAX_VARIABLE_VALUE MAX_PARTIAL_TEXT MAX_ID MAX_HEAD;
         count: MAX_NAME MAX_VARIABLES MAX_CHAIN_STEPS MAX_BATCH MAX_QUEUED_RUNS HTTP_MAX_RUNS;
-        count: MAX_SESSIONS MAX_HEADERS SHOWN_PROMPT;
+        count: MAX_SESSIONS MAX_HEADERS SHOWN_PROMPT MAX_ENTRIES;
     };
     let all = bounds.into_iter().chain(holes);
     let text = all.fold(text.to_owned(), |text, (name, value)| {

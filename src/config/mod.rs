@@ -55,6 +55,12 @@ pub(crate) const MAX_CHAIN_STEPS: usize = 8;
 pub(crate) const MAX_PARTIAL_TEXT: usize = 64 << 10;
 /// Characters of a pattern's prompt that are shown, unless more are asked for.
 pub(crate) const SHOWN_PROMPT: usize = 8000;
+/// Most bytes of pattern texts that are kept together. Of patterns beyond that, only the name is kept.
+pub(crate) const MAX_PATTERN_TEXTS: usize = 32 << 20;
+/// Largest file in a folder of `--patterns-dir`, in bytes.
+pub(crate) const MAX_PATTERN_FILE: usize = 1 << 20;
+/// Most entries of one such folder that are looked at.
+pub(crate) const MAX_ENTRIES: usize = 10_000;
 /// Most messages in one JSON-RPC batch.
 pub(crate) const MAX_BATCH: usize = 1000;
 /// Largest `limit` of `fabric_list_patterns`.

@@ -15,18 +15,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::Library;
-use crate::config::MAX_FABRIC_BODY;
+use crate::config::{MAX_ENTRIES, MAX_FABRIC_BODY, MAX_PATTERN_FILE};
 use crate::fabric::{Error, Kind, Name, Strategy};
 use crate::os::files::{self, open_plain, unreadable};
 use crate::sync::lock;
 use crate::text::unusable;
 
-/// Largest file, in bytes.
-const MAX_FILE: u64 = 1 << 20;
 /// Most bytes of strategies: the largest answer.
 const MAX_STRATEGIES: usize = MAX_FABRIC_BODY;
-/// Most entries of one folder that are looked at.
-const MAX_ENTRIES: usize = 10_000;
 /// Most warnings of one process.
 const MAX_WARNINGS: usize = 1000;
 
@@ -176,7 +172,7 @@ fn read(root: &Path, place: &Path, path: &Path) -> Result<Option<String>, String
     };
     let file = open_plain(&path, OpenOptions::new().read(true)).map_err(unreadable)?;
     is_ours(root, file.metadata())?;
-    files::text(file, MAX_FILE).map(Some)
+    files::text(file, MAX_PATTERN_FILE as u64).map(Some)
 }
 
 /// The same for the folder at `path`.

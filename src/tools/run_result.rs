@@ -244,6 +244,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_state_is_in_the_schema() {
+        let schema = include_str!("results/get_run.json");
+        let mut states = RunState::ALL.into_iter().map(RunState::name);
+        let missing = states.find(|name| !schema.contains(name));
+        assert_eq!(missing, None, "src/tools/results/get_run.json");
+    }
+
+    #[test]
     fn a_silence_is_told_once_it_is_long() {
         let told = [29, 30].map(|s| silence(Duration::from_secs(s), SILENCE).is_some());
         assert_eq!(told, [false, true]);

@@ -3,7 +3,7 @@
 //!
 //! Reads `src/**/*.rs` as text, without comments and tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,14 @@ const OWNED: &[(&str, &str)] = &[
     ("lexopt::", "src/cli"),
     ("(unsafe_code", "src/os src/http/server"),
     ("SystemTime", "src/time"),
+];
+
+/// Tables whose rows may be forgotten where they are used: the file, and what stands before and after the name in a row.
+const ROWS: &[(&str, &str, &str)] = &[
+    ("src/error/mod.rs", "        ", " = ("),
+    ("src/metrics/mod.rs", "    ", ": "),
+    ("src/config/mod.rs", "    pub(crate) ", ": "),
+    ("src/protocol/revision.rs", "        ", " = Revision"),
 ];
 
 /// A source file without its tests and comment lines.
@@ -113,26 +121,21 @@ fn module(path: &str) -> &str {
     name.trim_end_matches(".rs")
 }
 
+/// What is between two words of code.
+fn no_word(c: char) -> bool {
+    !c.is_alphanumeric() && c != '_'
+}
+
 /// The top-level modules that code names after `crate::`, including `use crate::{a, b::c}`.
 fn named(code: &str) -> BTreeSet<&str> {
-    let mut found = BTreeSet::new();
-    for rest in code.split("crate::").skip(1) {
-        let list = rest
-            .strip_prefix('{')
-            .and_then(|list| list.split("};").next())
-            .unwrap_or(rest);
-        let items = if rest.starts_with('{') {
-            list.split(',').collect()
-        } else {
-            vec![list]
-        };
-        found.extend(items.iter().filter_map(|item| {
-            item.trim()
-                .split(|c: char| !c.is_alphanumeric() && c != '_')
-                .next()
-        }));
-    }
-    found
+    let lists = code.split("crate::").skip(1);
+    let lists = lists.map(|rest| match rest.strip_prefix('{') {
+        Some(list) => list.split("};").next().unwrap(),
+        None => rest.split(',').next().unwrap(),
+    });
+    let items = lists.flat_map(|list| list.split(','));
+    let first = items.filter_map(|item| item.trim().split(no_word).next());
+    first.collect()
 }
 
 #[test]
@@ -143,12 +146,8 @@ fn arrows_point_one_way() {
     };
     for Source { path, code } in sources() {
         let from = module(&path);
-        let Some(own) = layer(from) else {
-            panic!(
-                "{path}: module `{from}` has no place among LAYERS of {}",
-                file!()
-            );
-        };
+        let own = layer(from);
+        let own = own.unwrap_or_else(|| panic!("{path}: a place in LAYERS of {}", file!()));
         for to in named(&code) {
             let is_below = layer(to).is_none_or(|other| other > own || to == from);
             let is_so = is_below && !FORBIDDEN.contains(&(from, to));
@@ -168,6 +167,43 @@ fn what_has_an_owner_is_named_nowhere_else() {
             assert!(is_so, "{path} names {text}, which belongs to {owners}");
         }
     }
+}
+
+#[test]
+fn what_a_row_declares_is_used() {
+    let sources = sources();
+    let mut uses = HashMap::new();
+    // The flags write every setting: they do not count.
+    for Source { code, .. } in sources.iter().filter(|one| module(&one.path) != "cli") {
+        let words = code.split(no_word);
+        words.for_each(|word| *uses.entry(word).or_insert(0) += 1);
+    }
+    for (file, before, after) in ROWS {
+        let found = sources.iter().find(|one| one.path == *file).unwrap();
+        let rows = found.code.lines();
+        let rows = rows.filter_map(|line| line.strip_prefix(before)?.split_once(after));
+        let mut names = rows.map(|(name, _)| name);
+        let unused = names.find(|name| uses.get(name) == Some(&1));
+        assert_eq!(unused, None, "{file}: nothing raises, counts or reads it");
+    }
+}
+
+#[test]
+fn the_documents_name_what_there_is() {
+    let architecture = include_str!("../../.github/ARCHITECTURE.md");
+    let mut lines = architecture.lines();
+    let leaves = lines.find(|line| line.starts_with("The leaves")).unwrap();
+    for Source { path, .. } in sources() {
+        let name = module(&path);
+        let is_row = name == "main" || architecture.contains(&format!("`src/{name}/`"));
+        let is_so = is_row || leaves.contains(name);
+        assert!(is_so, "src/{name} is not in .github/ARCHITECTURE.md");
+    }
+    let texts = [architecture, include_str!("../../.github/CONTRIBUTING.md")].concat();
+    let of_folder = |word: &&str| word.starts_with("src/") || word.starts_with("tests/");
+    let mut paths = texts.split('`').filter(of_folder);
+    let gone = paths.find(|path| !Path::new(path).exists());
+    assert_eq!(gone, None, "ARCHITECTURE.md or CONTRIBUTING.md");
 }
 
 #[test]

@@ -10,56 +10,20 @@ use crate::support::{ACKNOWLEDGED, Caller, Era, expect};
 
 const MIB: usize = 1 << 20;
 
-/// A ping of `length` bytes, without its newline.
-fn ping_of(length: usize) -> Vec<u8> {
-    let start = r#"{"jsonrpc":"2.0","id":"big","method":"ping","params":{"x":""#;
-    let end = "\"}}";
-    let mut line = start.as_bytes().to_vec();
-    line.resize(length - end.len(), b'x');
-    line.extend_from_slice(end.as_bytes());
-    line
-}
-
-#[test]
-fn a_line_may_have_8_mib() {
-    let fabric = FakeFabric::start();
-    let mut client = Stdio::start(Program::with(&fabric));
-    client.speak(Era::R2024_11_05);
-    // Whether the newline counts is left open: two bytes on each side of the limit.
-    for (length, taken) in [
-        (8 * MIB - 2, true),
-        (8 * MIB + 2, false),
-        (10 * MIB, false),
-        (8 * MIB - 2, true),
-    ] {
-        let mut line = ping_of(length);
-        assert_eq!(line.len(), length);
-        line.push(b'\n');
-        client.send_raw(&line);
-        let answer = client.recv();
-        match taken {
-            true => assert_eq!(
-                answer,
-                json!({"jsonrpc": "2.0", "id": "big", "result": {}}),
-                "{length}"
-            ),
-            false => assert_eq!(answer["error"]["code"], -32600, "{length}: {answer}"),
-        }
-        client.expect_nothing_else();
-    }
-}
-
 #[test]
 fn input_may_be_as_long_as_a_line() {
-    let fabric = FakeFabric::start();
-    fabric.on_run(Reply::run(&["short"]));
-    let mut client = Stdio::ready(&fabric);
+    let (fabric, mut client) = ready();
+    // How long exactly a line may be is in `src/transport/stdio.rs`.
+    let long = format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":\"{}\"}}\n",
+        "i".repeat(8 * MIB)
+    );
+    client.send_raw(long.as_bytes());
+    let answer = client.recv();
+    assert_eq!(answer["error"]["code"], -32600, "{answer}");
     let input = "i".repeat(8 * MIB - 4096);
     let arguments = json!({"pattern_name": "ai", "input_text": input});
-    assert_ne!(
-        client.call("fabric_run_pattern", arguments)["isError"],
-        true
-    );
+    client.success("fabric_run_pattern", arguments);
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], json!(input));
 }
 

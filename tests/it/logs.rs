@@ -154,23 +154,6 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
 }
 
 #[test]
-fn the_help_describes_every_family_of_metrics() {
-    let fabric = FakeFabric::start();
-    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
-    let help = Program::new(["--help", "metrics"]).run(DEADLINE).stdout;
-    let text = server.metrics();
-    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    let mut families = 0;
-    for kind in types.filter(|line| line.starts_with("fabric_mcp_")) {
-        let name = kind.split(' ').next().unwrap();
-        let is_so = help.contains(name);
-        assert!(is_so, "{name} is not in src/cli/topics/metrics.txt");
-        families += 1;
-    }
-    assert!(families > 10, "{text}");
-}
-
-#[test]
 fn what_a_client_sends_looks_like_no_field_of_the_log() {
     let fabric = FakeFabric::start();
     let logged = r#"answered 403: The Host \"evil\"x ok=true\" is not "#;

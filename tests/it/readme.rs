@@ -199,7 +199,7 @@ fn the_readme_and_the_help_list_the_tools() {
         let rest = word.strip_prefix("fabric_").unwrap_or_default();
         verbs.any(|verb| rest.starts_with(verb)) && !tools.contains(word)
     };
-    assert_eq!(words.find(is_gone), None, "src names a tool that is gone");
+    assert_eq!(words.find(is_gone), None, "no tool of that name");
 }
 
 #[test]

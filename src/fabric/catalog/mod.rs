@@ -16,12 +16,10 @@ use super::observer::SLICE;
 use super::{
     CallObserver, Client, Error, Kind, Models, Name, NameList, Observer, Strategy, Until, no_room,
 };
-use crate::config::MAX_FABRIC_BODY;
+use crate::config::{MAX_FABRIC_BODY, MAX_PATTERN_TEXTS};
 use crate::logging;
 use crate::search::{Index, purpose};
 
-/// Most bytes of pattern texts that are kept together. Of patterns beyond that, only the name is kept.
-const MOST_TEXT: usize = 32 << 20;
 /// Concurrent requests to Fabric during a refresh.
 const CATALOG_REQUESTS: usize = 8;
 
@@ -87,7 +85,7 @@ impl Snapshot {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// The whole text; `None` if it could not be read or exceeds [`MOST_TEXT`].
+    /// The whole text; `None` if it could not be read or exceeds [`MAX_PATTERN_TEXTS`].
     pub(crate) text: Option<Box<str>>,
     /// [`Pattern::summary`](super::Pattern::summary).
     description: String,
@@ -305,7 +303,7 @@ fn collect(
         ..Entry::default()
     };
     let mut entries: Vec<Entry> = names.iter().map(unread).collect();
-    let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
+    let (mut general, mut room, mut left_out) = (0, MAX_PATTERN_TEXTS, 0);
     loop {
         let next = received.recv_timeout(SLICE);
         observer.still_waiting()?;
@@ -335,7 +333,7 @@ fn collect(
     if left_out > 0 {
         log::warn!(
             "the patterns' texts have more than {} MiB together: {left_out} are known by name only",
-            MOST_TEXT >> 20
+            MAX_PATTERN_TEXTS >> 20
         );
     }
     Ok(entries)
