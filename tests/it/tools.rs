@@ -258,6 +258,7 @@ fn create_coding_feature_is_refused_unless_allowed() {
     }
     let program = Program::with(&fabric).flags("--allow-pattern create_coding_feature");
     let mut client = Stdio::speaking(Era::NEWEST_LEGACY, program);
+    fabric.forget();
     client.success("fabric_run_pattern", arguments);
     fabric.expect_chats(1);
 }
