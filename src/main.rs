@@ -57,7 +57,7 @@ use std::time::Duration;
 use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource, SHARED_SEATS};
 use cli::{Command, ExitReason, START, Task, start_flag};
-use clients::{Launch, install};
+use clients::{ForClient, Launch, install};
 use commands::call::CallTarget;
 use commands::{call, check};
 use config::{
@@ -161,28 +161,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 .map_err(|why| ExitReason::failed(format!("--usage: {why}")))?;
             print(&call::usage(rows, config.json))
         }
-        Command::Generate(what, words, client) => {
-            let made = generate::generate(what, &words, client, &program);
-            let (text, hint, token) = made?;
-            let mut written = write(&text);
-            if matches!(what, "token" | "compose") {
-                // Even if the reader has left: without the text, the new token is of no use.
-                written = written.map_err(io::Error::other);
-            }
-            if written.is_err() && what == "compose" {
-                // So that it can be made again.
-                let _ = words.iter().try_for_each(std::fs::remove_file);
-            }
-            let good = written.map(|()| true).or_else(ExitReason::unwritable)?;
-            if let Some(token) = token {
-                // Alone on its line, for scripts. Fails if stderr is closed.
-                let _ = writeln!(io::stderr(), "{}", token.expose());
-            }
-            if io::stderr().is_terminal() {
-                call::say(&hint);
-            }
-            Ok(good)
-        }
+        Command::Generate(what, words, client) => print_file(what, &words, client),
         Command::Install(mut asked, offers) => {
             let program = program()?;
             let launch = asked.launch.as_mut();
@@ -205,35 +184,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             let (text, good) = report.map_err(|error| ExitReason::failed(error.detail))?;
             print(&text).map(|written| written && good)
         }
-        Command::Here(Task::Call(tool, words), mut config) => {
-            // `--json` prints the structured result.
-            config.policy.plain_results = false;
-            // The run ends with this process, so wait for it; it is kept only where another process can find it.
-            config.runs.answer_within = Duration::ZERO;
-            // A folder that is not there has no runs, and is not made for that.
-            let reads = tool == "fabric_get_run";
-            let runs = &mut config.runs;
-            let missing = runs.state_dir.take_if(|dir| reads && !dir.exists());
-            runs.memory_only = missing.map(|dir| format!("there is no folder {dir:?}"));
-            if state_folder(&mut config.runs)?.is_none() {
-                config.runs.keep = Duration::ZERO;
-                if reads
-                    && let Some(folder) = install::shared_folder()
-                    && Path::new(&folder).is_dir()
-                {
-                    let folder = clients::shell(&folder, OS);
-                    let why = format!("runs are found only in a folder: give --state-dir {folder}");
-                    config.runs.memory_only.get_or_insert(why);
-                }
-            }
-            let (server, config, _demo) = assemble(*config)?;
-            let warnings = config.warnings.iter().chain(&config.runs.memory_only);
-            warnings.for_each(|text| call::say(text));
-            let called = call::run(CallTarget::Here(&server), &config, &tool, &words);
-            // The end of a run that could not be written at once.
-            server.backend.runs.interrupt_all();
-            called
-        }
+        Command::Here(Task::Call(tool, words), config) => call_here(&tool, &words, *config),
         Command::There(Task::Call(tool, words), at, config) => {
             call::run(CallTarget::There(&at), &config, &tool, &words)
         }
@@ -241,27 +192,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             .map_err(ExitReason::failed)
             .and_then(|report| print(&report)),
         Command::There(Task::Serve, at, config) => relay(&at, &config).map(|()| true),
-        Command::Here(Task::Check, mut config) => {
-            // `--check` keeps no runs, and leaves no folder for them.
-            let folder = config.runs.state_dir.clone().unwrap_or_default();
-            let is_missing = |path: &&Path| path.symlink_metadata().is_err();
-            let made = Vec::from_iter(folder.ancestors().take_while(is_missing));
-            let opened = state_folder(&mut config.runs);
-            // Fails for one that was not made, or that somebody else uses already.
-            let _ = made.iter().try_for_each(std::fs::remove_dir);
-            opened?;
-            config.runs.state_dir = None;
-            let told = config.runs.memory_only.take();
-            config.warnings.extend(told.map(|told| told + "."));
-            if !config.patterns_dirs.is_empty() {
-                // The log says which patterns are left out.
-                logging::start(config.log_level, config.log_json);
-            }
-            let (server, config, _demo) = assemble(*config)?;
-            let access = access(&config, &server.backend.accounts).map_err(ExitReason::usage)?;
-            let good = check::run(&server, &config, &access);
-            good.or_else(ExitReason::unwritable)
-        }
+        Command::Here(Task::Check, config) => check_here(*config),
         Command::Here(Task::Serve, config) => {
             if config.transport == Transport::Stdio && io::stdin().is_terminal() {
                 // Fails only if stderr is closed.
@@ -277,6 +208,79 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         }
     };
     Ok(ExitCode::from(u8::from(!good?)))
+}
+
+/// Prints a file of `--generate`; a new token, which is shown only now, goes to stderr.
+fn print_file(what: &str, words: &[String], client: Option<ForClient>) -> Result<bool, ExitReason> {
+    let (text, hint, token) = generate::generate(what, words, client, &program)?;
+    let mut written = write(&text);
+    if matches!(what, "token" | "compose") {
+        // Even if the reader has left: without the text, the new token is of no use.
+        written = written.map_err(io::Error::other);
+    }
+    if written.is_err() && what == "compose" {
+        // So that it can be made again.
+        let _ = words.iter().try_for_each(std::fs::remove_file);
+    }
+    let good = written.map(|()| true).or_else(ExitReason::unwritable)?;
+    if let Some(token) = token {
+        // Alone on its line, for scripts. Fails if stderr is closed.
+        let _ = writeln!(io::stderr(), "{}", token.expose());
+    }
+    if io::stderr().is_terminal() {
+        call::say(&hint);
+    }
+    Ok(good)
+}
+
+/// Calls a tool in this process.
+fn call_here(tool: &str, words: &[String], mut config: Config) -> Result<bool, ExitReason> {
+    // `--json` prints the structured result.
+    config.policy.plain_results = false;
+    let runs = &mut config.runs;
+    // The run ends with this process, so wait for it; it is kept only where another process can find it.
+    runs.answer_within = Duration::ZERO;
+    // A folder that is not there has no runs, and is not made for that.
+    let reads = tool == "fabric_get_run";
+    let missing = runs.state_dir.take_if(|dir| reads && !dir.exists());
+    runs.memory_only = missing.map(|dir| format!("there is no folder {dir:?}"));
+    if state_folder(runs)?.is_none() {
+        runs.keep = Duration::ZERO;
+        let folder = install::shared_folder().filter(|folder| reads && Path::new(folder).is_dir());
+        if let Some(folder) = folder {
+            let folder = clients::shell(&folder, OS);
+            let why = format!("runs are found only in a folder: give --state-dir {folder}");
+            runs.memory_only.get_or_insert(why);
+        }
+    }
+    let (server, config, _demo) = assemble(config)?;
+    let warnings = config.warnings.iter().chain(&config.runs.memory_only);
+    warnings.for_each(|text| call::say(text));
+    let called = call::run(CallTarget::Here(&server), &config, tool, words);
+    // The end of a run that could not be written at once.
+    server.backend.runs.interrupt_all();
+    called
+}
+
+/// Checks Fabric and the settings. Keeps no runs, and leaves no folder for them.
+fn check_here(mut config: Config) -> Result<bool, ExitReason> {
+    let folder = config.runs.state_dir.clone().unwrap_or_default();
+    let is_missing = |path: &&Path| path.symlink_metadata().is_err();
+    let made = Vec::from_iter(folder.ancestors().take_while(is_missing));
+    let opened = state_folder(&mut config.runs);
+    // Fails for one that was not made, or that somebody else uses already.
+    let _ = made.iter().try_for_each(std::fs::remove_dir);
+    opened?;
+    config.runs.state_dir = None;
+    let told = config.runs.memory_only.take();
+    config.warnings.extend(told.map(|told| told + "."));
+    if !config.patterns_dirs.is_empty() {
+        // The log says which patterns are left out.
+        logging::start(config.log_level, config.log_json);
+    }
+    let (server, config, _demo) = assemble(config)?;
+    let access = access(&config, &server.backend.accounts).map_err(ExitReason::usage)?;
+    check::run(&server, &config, &access).or_else(ExitReason::unwritable)
 }
 
 fn start(mut config: Config) -> Result<(), ExitReason> {

@@ -24,7 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::clients::install::Installation;
-use crate::clients::{self, Launch, McpClient};
+use crate::clients::{self, ForClient, McpClient};
 use crate::config::{Config, Connect, Prices, Secret};
 use crate::os::files;
 use crate::text::hint;
@@ -55,11 +55,7 @@ pub(crate) enum Command {
     CheckTokens(PathBuf, Option<Secret>, bool),
     /// Print what this word of `--generate` names, for the words after it; and the client among these, with how it reaches
     /// the server.
-    Generate(
-        &'static str,
-        Vec<String>,
-        Option<(&'static McpClient, Launch)>,
-    ),
+    Generate(&'static str, Vec<String>, Option<ForClient>),
     /// Write these patterns, or all if none is named, into a folder, as this word of `--generate` says: `skills`, `skill`
     /// or `plugin`. The configuration says where the patterns come from.
     Skills(&'static str, PathBuf, Vec<String>, Box<Config>),

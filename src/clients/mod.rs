@@ -70,6 +70,9 @@ row! {
     }
 }
 
+/// A client, and how it reaches the server.
+pub(crate) type ForClient = (&'static McpClient, Launch);
+
 /// The format of a client's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use crate::access;
 use crate::cli::{ExitReason, unexpected_word};
-use crate::clients::{self, CLIENTS, Launch, McpClient, OWN};
+use crate::clients::{self, CLIENTS, ForClient, OWN};
 use crate::config::{AUTH_TOKEN, Secret};
 use crate::os::files::create_private;
 use crate::text::filled;
@@ -30,7 +30,7 @@ use crate::text::filled;
 pub(crate) fn generate(
     what: &str,
     words: &[String],
-    client: Option<(&McpClient, Launch)>,
+    client: Option<ForClient>,
     program: &dyn Fn() -> Result<String, ExitReason>,
 ) -> Result<(String, String, Option<Secret>), ExitReason> {
     let refused = |why: String| ExitReason::usage(format!("--generate {what}: {why}"));

@@ -147,7 +147,7 @@ fn arrows_point_one_way() {
     for Source { path, code } in sources() {
         let from = module(&path);
         let own = layer(from);
-        let own = own.unwrap_or_else(|| panic!("{path}: a place in LAYERS of {}", file!()));
+        let own = own.unwrap_or_else(|| panic!("{from} has no place in LAYERS of {}", file!()));
         for to in named(&code) {
             let is_below = layer(to).is_none_or(|other| other > own || to == from);
             let is_so = is_below && !FORBIDDEN.contains(&(from, to));

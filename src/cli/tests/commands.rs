@@ -1,7 +1,7 @@
 //! Which command a line asks for, and which settings a client gets when it is set up.
 
 use super::*;
-use crate::clients::CLIENTS;
+use crate::clients::{CLIENTS, Launch};
 
 #[test]
 fn commands() {
