@@ -148,10 +148,7 @@ mod tests {
                     flags += 1;
                 } else if !choices.is_empty() && is_choice(word) {
                     let known = choices.contains(&word);
-                    assert!(
-                        known,
-                        "{file} has {word}, which is none of {choices:?}: {line}"
-                    );
+                    assert!(known, "{file}: {word}, none of {choices:?}");
                 }
             }
         }
@@ -176,6 +173,14 @@ mod tests {
         let heads = FIRST_FLAGS.lines();
         let heads = heads.filter_map(|line| line.trim_start().split("  ").next());
         check_commands(first, &Vec::from_iter(heads).join("\n"));
+        let others = "serve setup api-key updatepatterns client-id client-secret depth \
+                      allow-downgrades now secret";
+        for text in all() {
+            let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '-');
+            let mut names = words.filter_map(|word| word.strip_prefix("--"));
+            let is_gone = |name: &&str| by_long(name).is_none() && !others.contains(name);
+            assert_eq!(names.find(is_gone), None, "neither ours nor of others");
+        }
         // Where a flag is explained, all of its choices are named, or before `…` some.
         for flag in FLAGS.iter().filter(|flag| flag.placeholder != "CLIENT") {
             let (long, env) = (format!("--{} ", flag.long), flag.env().unwrap_or_default());
