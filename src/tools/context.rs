@@ -297,15 +297,11 @@ impl Context {
     /// # Errors
     /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
     pub(crate) fn may_begin(&self, steps: u32) -> Result<Arc<Allowance>, Error> {
-        match self.run() {
-            // A run that has begun may go on with its next step while the process waits for runs to end.
-            None if self.account().is_closed() => return Err(Error::stopped()),
-            Some(run) if run.is_cancelled() => return Err(Error::cancelled()),
-            _ => {}
+        // A run that has begun may go on with its next step while the process waits for runs to end.
+        if self.run().is_none() && self.account().is_closed() {
+            return Err(Error::stopped());
         }
-        if !self.is_answered() && self.peer.stopped() {
-            return Err(Error::cancelled());
-        }
+        self.still_waiting()?;
         let allowance = self.allowance(Role::Run)?;
         self.rate(&allowance, steps, false)?;
         Ok(allowance)
