@@ -16,8 +16,7 @@ use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error, Kind};
 use crate::text::is_language;
 
-use super::arguments::is_usual;
-use super::arguments::{INPUT, PATTERN, VARIABLES};
+use super::arguments::{INPUT, PATTERN, VARIABLES, is_usual};
 use super::name_lookup::instead;
 use super::{Arguments, Policy, Tool, ToolWork, invalid};
 use input::InputSource;
