@@ -340,11 +340,7 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
         // The demo always works.
         Launch::Program { args, .. } if !has(args, &["--demo"]) => args.clone(),
         // There is a token only over Streamable HTTP, and with OAuth the client signs in.
-        Launch::Url {
-            url,
-            is_sse: false,
-            token: true,
-        } => {
+        Launch::Url { url, is_sse, token } if *token && !is_sse => {
             vec!["--connect".to_owned(), url.clone()]
         }
         _ => return Ok(String::new()),
