@@ -419,6 +419,11 @@ impl Error {
         kinds.contains(&self.kind) && self.partial.is_empty()
     }
 
+    /// Has Fabric failed without saying why, so that it may lack a name in the request?
+    pub(crate) fn is_vague(&self) -> bool {
+        matches!(self.kind, Kind::FabricInternal | Kind::ApiError) && self.retry_after.is_none()
+    }
+
     /// The same error, about this argument, unless it is about another already. `argument` has only the part of the
     /// name that the tool knows, because what follows may be the caller's text.
     pub(crate) fn about(mut self, argument: impl Into<Box<str>>) -> Error {

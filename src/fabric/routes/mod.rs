@@ -349,7 +349,7 @@ impl Client {
         // nothing that could be a template.
         let is_harmless = variables.is_empty() && !template::is_template(&step.input);
         let pattern = match self.pattern(&step.pattern, observer) {
-            Err(error) if is_harmless && is_unreadable(&error) => return Ok(Vec::new()),
+            Err(error) if is_harmless && error.is_vague() => return Ok(Vec::new()),
             pattern => pattern?,
         };
         template::check(&pattern, field, variables, &step.input)?;
@@ -374,11 +374,7 @@ impl Client {
     /// another cause stay unchanged.
     pub(crate) fn or_not_found(&self, name: &Name, error: Error, observer: &Observer) -> Error {
         // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
-        let may_be_missing = matches!(
-            error.kind,
-            Kind::FabricInternal | Kind::ApiError | Kind::StreamInterrupted
-        );
-        if !may_be_missing || error.retry_after.is_some() {
+        if error.kind != Kind::StreamInterrupted && !error.is_vague() {
             return error;
         }
         let known = self.cached_names();
@@ -486,11 +482,6 @@ pub(crate) fn not_runnable(field: &str, pattern: &str) -> Error {
          fabric_get_pattern_details and follow it yourself."
     );
     Error::new(Kind::InvalidRequest, detail)
-}
-
-/// Fabric lists the pattern but does not return its text.
-fn is_unreadable(error: &Error) -> bool {
-    matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none()
 }
 
 /// The error for an unknown pattern, with similar names, or else with the results of a search for it, as far as it

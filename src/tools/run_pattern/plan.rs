@@ -149,11 +149,7 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
     }
     // The pattern may not exist; the names are read only after a failure.
     error = fabric.or_not_found(&step.pattern, error, &context.observer());
-    let is_vague = matches!(
-        error.kind,
-        Kind::PatternNotFound | Kind::FabricInternal | Kind::ApiError
-    );
-    if !is_vague || error.retry_after.is_some() {
+    if error.kind != Kind::PatternNotFound && !error.is_vague() {
         return error;
     }
     // Fabric reports only the first fault, so the names that it did not get to are looked up here.
