@@ -85,14 +85,4 @@ impl Revision {
     pub(crate) fn knows(self, feature: Feature) -> bool {
         self >= feature.row()
     }
-
-    /// Only 2025-03-26 has batches.
-    pub(crate) fn has_batches(self) -> bool {
-        self == Revision::R2025_03_26
-    }
-
-    /// Only 2025-11-25 has tasks in its core; stateless revisions have them as an extension.
-    pub(crate) fn has_core_tasks(self) -> bool {
-        self == Revision::R2025_11_25
-    }
 }

@@ -142,7 +142,7 @@ impl Server {
             caller,
         };
         let is_batch = inbound.is_batch;
-        if is_batch && (inbound.modern || !session.revision().is_some_and(Revision::has_batches)) {
+        if is_batch && (inbound.modern || session.revision() != Some(Revision::R2025_03_26)) {
             let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
             return receiver.refuse(Refusal::new(jsonrpc::INVALID_REQUEST, reason), None);
         }

@@ -24,9 +24,9 @@ const MISSING_CAPABILITY: i32 = -32021;
 /// Longest result sent in a notification, in bytes.
 const MAX_TOLD: usize = 256 << 10;
 
-/// Do calls of `revision` request tasks explicitly?
+/// Do calls of `revision` request tasks explicitly? Stateless revisions have tasks as an extension.
 pub(super) fn are_asked_for(backend: &Backend, revision: Revision) -> bool {
-    backend.runs.keeps() && revision.has_core_tasks()
+    backend.runs.keeps() && revision == Revision::R2025_11_25
 }
 
 /// Parses the `task` of a call: its requested retention, limited to that of runs.

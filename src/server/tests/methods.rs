@@ -80,7 +80,7 @@ fn removed_and_unknown_methods_are_not_found() {
             _ if !revision.is_legacy() => {
                 "initialize ping logging/setLevel tasks/list tasks/result"
             }
-            _ if revision.has_core_tasks() => "subscriptions/listen roots/list tasks/update",
+            Revision::R2025_11_25 => "subscriptions/listen roots/list tasks/update",
             _ => {
                 "subscriptions/listen roots/list tasks/update tasks/get tasks/cancel tasks/list tasks/result"
             }
