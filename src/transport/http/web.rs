@@ -221,12 +221,6 @@ impl HttpError {
     }
 }
 
-impl From<Rejection> for HttpError {
-    fn from(Rejection(status, detail): Rejection) -> HttpError {
-        HttpError::new(status, detail)
-    }
-}
-
 /// An admitted request, and the way to answer it.
 pub(super) struct HttpRequest<'a> {
     /// The server that got the request.
@@ -254,7 +248,8 @@ impl<'a> HttpRequest<'a> {
 
     /// Reads the body.
     pub(super) fn read_body(&mut self, caller: &Caller) -> Result<Body, HttpError> {
-        let mut body = self.exchange.read_body(&caller.account)?;
+        let body = self.exchange.read_body(&caller.account);
+        let mut body = body.map_err(|Rejection(status, why)| HttpError::new(status, why))?;
         mend_surrogates(&mut body.bytes);
         // Without a place of the caller's, answer briefly.
         self.exchange.hold(&caller.account);
