@@ -210,27 +210,19 @@ fn printable(text: &str) -> String {
     shown
 }
 
-/// Until the guard is dropped, a panic of this thread is logged with this request id.
-pub(crate) fn request_scope(id: &str) -> Finally<impl FnMut() + use<>> {
-    scope(&REQUEST, id.to_owned())
-}
-
-/// Adds `caller=name` to each log line of this thread until the guard is dropped.
-pub(crate) fn caller_scope(name: String) -> Finally<impl FnMut()> {
-    scope(&CALLER, name)
-}
-
 type ThreadLocal = LocalKey<RefCell<Option<String>>>;
 
 /// A value of this thread until the guard is dropped, on the same thread; then the one before.
-fn scope(value: &'static ThreadLocal, now: String) -> Finally<impl FnMut()> {
+pub(crate) fn scope(value: &'static ThreadLocal, now: String) -> Finally<impl FnMut()> {
     let mut before = value.replace(Some(now));
     Finally(move || value.set(before.take()))
 }
 
 thread_local! {
-    static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
-    static CALLER: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// A panic of this thread is logged with this request id.
+    pub(crate) static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// Each log line of this thread says `caller=` and this name.
+    pub(crate) static CALLER: RefCell<Option<String>> = const { RefCell::new(None) };
     static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -536,7 +528,7 @@ mod tests {
         let logger = Logger::default();
         // Nobody takes the line away.
         lock(&logger.0).has_writer = true;
-        let _scope = caller_scope("alice ok=true".to_owned());
+        let _scope = scope(&CALLER, "alice ok=true".to_owned());
         let mut line = Line::default();
         line.field("ok", false);
         logger.add(Level::Info, "fabric_mcp", line);
@@ -564,8 +556,8 @@ mod tests {
     #[test]
     fn scopes_nest() {
         let current = || REQUEST.with_borrow(Clone::clone);
-        let outer = request_scope("outer");
-        let inner = request_scope("inner");
+        let outer = scope(&REQUEST, "outer".to_owned());
+        let inner = scope(&REQUEST, "inner".to_owned());
         assert_eq!(current().as_deref(), Some("inner"));
         drop(inner);
         assert_eq!(current().as_deref(), Some("outer"));
@@ -585,7 +577,7 @@ mod tests {
                 log::info!("info\nline");
                 log::warn!(target: "ureq", "not ours");
                 let worker = thread::Builder::new().name("worker".to_owned()).spawn(|| {
-                    let _scope = request_scope("0123456789abcdef");
+                    let _scope = scope(&REQUEST, "0123456789abcdef".to_owned());
                     panic!("text of the caller");
                 });
                 assert!(worker.unwrap().join().is_err());

@@ -108,7 +108,7 @@ impl Identity {
 
     /// Adds the caller to this thread's log lines until the guard is dropped. Does nothing where there is only one caller.
     pub(crate) fn log_scope(&self) -> Option<Finally<impl FnMut() + use<>>> {
-        (*self != Identity::Local).then(|| logging::caller_scope(self.name()))
+        (*self != Identity::Local).then(|| logging::scope(&logging::CALLER, self.name()))
     }
 }
 

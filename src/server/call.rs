@@ -66,7 +66,7 @@ impl Call {
     ) {
         let (head, work) = (self.head, self.work);
         let _caller = head.caller.identity.log_scope();
-        let _request = logging::request_scope(&head.request_id);
+        let _request = logging::scope(&logging::REQUEST, head.request_id.clone());
         let context = Arc::new(Context {
             backend,
             peer,
