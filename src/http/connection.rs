@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::account::Account;
+use crate::account::{Account, Resource};
 use crate::logging;
 use crate::sync::{Finally, lock};
 
@@ -97,9 +97,13 @@ impl<'a> Exchange<'a> {
     }
 
     /// Protects the connection from eviction until its request is answered; for complete, admitted requests. `account` pays
-    /// for one of [`Resource::Streams`](crate::account::Resource); false if it may not: then answer briefly.
+    /// for one of [`Resource::Streams`]; false if it may not, or the connection must close: then answer briefly.
     pub(crate) fn hold(&self, account: &Account) -> bool {
-        self.connection.slot.hold(account)
+        let mut state = lock(&self.connection.slot.state);
+        if state.phase == ConnectionPhase::Request && state.paid.is_none() {
+            state.paid = account.take(Resource::Streams, 1).ok();
+        }
+        state.paid.is_some()
     }
 
     /// Answers with a body of known size: [`Responder::respond`].

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::account::{Account, Reservation, Resource};
+use crate::account::Reservation;
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
 use crate::sync::{lock, wait_while};
 use crate::url::network;
@@ -55,7 +55,7 @@ pub(super) enum Owner {
 }
 
 pub(super) struct SlotState {
-    phase: ConnectionPhase,
+    pub(super) phase: ConnectionPhase,
     /// What pays for the place while a request that was admitted is being served.
     pub(super) paid: Option<Reservation>,
     /// Whose connection it is.
@@ -90,15 +90,6 @@ impl Slot {
             state.phase = to;
         }
         shifts
-    }
-
-    /// Marks a complete request as admitted, if `account` pays for it. False if it may not, or the connection must close.
-    pub(super) fn hold(&self, account: &Account) -> bool {
-        let mut state = lock(&self.state);
-        if state.phase == ConnectionPhase::Request && state.paid.is_none() {
-            state.paid = account.take(Resource::Streams, 1).ok();
-        }
-        state.paid.is_some()
     }
 
     /// Evicts the connection, if it is in such a state.
