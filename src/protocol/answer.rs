@@ -109,17 +109,9 @@ pub(crate) struct ResultWriter {
 }
 
 impl ResultWriter {
-    /// Begins the result that answers `id` in `revision`.
-    pub(crate) fn new(id: &Id, revision: Revision) -> ResultWriter {
-        ResultWriter::begun(jsonrpc::begin_result(id), revision)
-    }
-
-    /// Begins only the result object.
-    pub(crate) fn body(revision: Revision) -> ResultWriter {
-        ResultWriter::begun(Json::default(), revision)
-    }
-
-    fn begun(mut out: Json, revision: Revision) -> ResultWriter {
+    /// Begins the result of the request with this id; without one, a result to be embedded in another: its members alone.
+    pub(crate) fn new(id: Option<&Id>, revision: Revision) -> ResultWriter {
+        let mut out = id.map_or_else(Json::default, jsonrpc::begin_result);
         out.extend(b"{");
         ResultWriter {
             head: out.bytes.len(),

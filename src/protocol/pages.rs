@@ -140,7 +140,8 @@ mod tests {
                 to.serialize_u64(self.0.get() as u64)
             }
         }
-        let (mut result, written) = (ResultWriter::body(Revision::NEWEST_LEGACY), Cell::new(0));
+        let mut result = ResultWriter::new(None, Revision::NEWEST_LEGACY);
+        let written = Cell::new(0);
         let entries = (0..3).map(|at| {
             assert_eq!(written.get(), at);
             Counted(&written)

@@ -115,7 +115,7 @@ fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         .filter(|revision| revision.is_legacy())
         .unwrap_or(Revision::NEWEST_LEGACY);
     *lock(&request.session.revision) = Some(revision);
-    let mut result = ResultWriter::new(&request.head.id, revision);
+    let mut result = ResultWriter::new(Some(&request.head.id), revision);
     result
         .field("protocolVersion", revision.name())
         .field("capabilities", &capabilities(server, revision))

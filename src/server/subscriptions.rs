@@ -91,7 +91,7 @@ impl SubscribeRequest {
 
     /// The answer when the server ends it gracefully.
     pub(crate) fn end(&self) -> Answer {
-        let mut result = ResultWriter::new(&self.id, self.revision);
+        let mut result = ResultWriter::new(Some(&self.id), self.revision);
         result.meta(SUBSCRIPTION_ID, &self.id);
         result.end()
     }

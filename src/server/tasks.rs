@@ -67,7 +67,7 @@ fn has_result(record: &Record) -> bool {
 
 /// The result of a task that has one.
 fn body(run: &Run, backend: &Backend, account: &Account, revision: Revision) -> Vec<u8> {
-    let mut result = ResultWriter::body(revision).charged(account);
+    let mut result = ResultWriter::new(None, revision).charged(account);
     write_result(run, backend, account, &mut result);
     result.end_body()
 }

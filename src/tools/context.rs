@@ -121,7 +121,7 @@ pub(crate) struct CallPlan {
 impl CallHead {
     /// Begins the result.
     pub(crate) fn result(&self) -> ResultWriter {
-        ResultWriter::new(&self.id, self.request.revision)
+        ResultWriter::new(Some(&self.id), self.request.revision)
     }
 }
 

@@ -286,7 +286,7 @@ mod tests {
         let written = Arc::new(AtomicUsize::new(0));
         let outcome = Outcome::rows(1).charged(&account);
         let outcome = Ok(outcome.member("list", LongList(written.clone())));
-        let result = ResultWriter::new(&Id::Number(1.into()), Revision::NEWEST_LEGACY);
+        let result = ResultWriter::new(Some(&Id::Number(1.into())), Revision::NEWEST_LEGACY);
         let mut result = result.charged(&account);
         write(&outcome, &Policy::default(), &account, "1", &mut result);
         let answer = String::from_utf8(result.end().body).unwrap();
