@@ -16,7 +16,7 @@ pub(super) const SLICE: Duration = Duration::from_millis(100);
 /// another client, or a lock that is held during I/O, because Fabric's stream is not read meanwhile.
 pub(crate) trait CallObserver: Send + Sync {
     /// Flush buffered output: the next read may block. Called before each read of the socket.
-    fn before_blocking(&self) {}
+    fn flush(&self) {}
 
     /// Called before a POST is sent, and about every [`SLICE`] while waiting for headers, body, another
     /// caller's read or a retry. [`Error::cancelled`] closes the connection and ends the call.
@@ -74,8 +74,8 @@ impl Until {
 }
 
 impl CallObserver for Until {
-    fn before_blocking(&self) {
-        self.observer.before_blocking();
+    fn flush(&self) {
+        self.observer.flush();
     }
 
     fn still_waiting(&self) -> Result<(), Error> {

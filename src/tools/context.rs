@@ -523,11 +523,6 @@ impl Context {
         }
     }
 
-    /// Sends the collected text.
-    pub(crate) fn flush(&self) {
-        self.flush_pending(&mut lock(&self.state.progress));
-    }
-
     /// Sends the caller a message about the work, such as which step begins.
     pub(crate) fn say(&self, message: &str) {
         let mut pending = lock(&self.state.progress);
@@ -586,8 +581,8 @@ impl Context {
 }
 
 impl CallObserver for Context {
-    fn before_blocking(&self) {
-        self.flush();
+    fn flush(&self) {
+        self.flush_pending(&mut lock(&self.state.progress));
     }
 
     fn still_waiting(&self) -> Result<(), Error> {

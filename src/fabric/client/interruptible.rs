@@ -48,7 +48,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
         let Some((observer, asked)) = WAITING.with_borrow(Clone::clone) else {
             return self.0.await_input(timeout);
         };
-        observer.before_blocking();
+        observer.flush();
         // Between reads too: the caller may leave while data trickles in.
         if started.saturating_duration_since(asked) >= SLICE {
             ask(&observer)?;

@@ -4,7 +4,7 @@ use std::mem::take;
 use std::sync::Arc;
 
 use crate::config::{MAX_PARTIAL_TEXT, SHOWN_PROMPT, is_among};
-use crate::fabric::{Chat, Error, Kind, Name};
+use crate::fabric::{CallObserver, Chat, Error, Kind, Name};
 use crate::runs::{Record, estimate};
 use crate::search;
 use crate::text::{is_blank, shown};
