@@ -63,10 +63,8 @@ impl Inflight {
         let mut all = lock(&self.0);
         let is_wanted = !cancel.is_cancelled();
         // The id may be another's: after a cancellation, or if both came at the same moment.
-        if all
-            .get(id)
-            .is_some_and(|(other, _)| Arc::ptr_eq(&other.0, &cancel.0))
-        {
+        let is_own = |(own, _): &(Cancel, _)| Arc::ptr_eq(&own.0, &cancel.0);
+        if all.get(id).is_some_and(is_own) {
             all.remove(id);
         }
         is_wanted
