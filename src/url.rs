@@ -260,12 +260,6 @@ impl WebUrl {
     }
 }
 
-impl fmt::Display for WebUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

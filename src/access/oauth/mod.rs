@@ -348,7 +348,7 @@ impl OAuth {
         let is_old = |(last, at): &(String, Duration)| last == what && now < *at + LOG_INTERVAL;
         if !logged.as_ref().is_some_and(is_old) {
             *logged = Some((what.to_owned(), now));
-            log::warn!("the OAuth issuer {} {what}", self.settings.issuer);
+            log::warn!("the OAuth issuer {} {what}", self.settings.issuer.as_str());
         }
     }
 
@@ -360,7 +360,7 @@ impl OAuth {
     /// # Errors
     /// What is wrong, in one line.
     pub(crate) fn probe(&self) -> Result<String, String> {
-        let named = |why| format!("the OAuth issuer {} {why}", self.settings.issuer);
+        let named = |why| format!("the OAuth issuer {} {why}", self.settings.issuer.as_str());
         self.try_out().map_err(named)
     }
 
@@ -378,7 +378,7 @@ impl OAuth {
             Ok(_) => Ok("introspection works, and the audience fits".to_owned()),
             Err(AccessError::BadToken(Flaw::AUDIENCE)) => Err(format!(
                 "issues tokens for another audience: have it put {} into those with the scopes {ALL_SCOPES}",
-                self.settings.resource
+                self.settings.resource.as_str()
             )),
             Err(AccessError::BadToken(Flaw::INACTIVE)) => Err(
                 "says that a token it has just issued is inactive: have it put \
@@ -434,7 +434,8 @@ impl OAuth {
             Ok((endpoint, _)) => {
                 if !discovery.wait.is_zero() {
                     *lock(&self.logged) = None;
-                    log::info!("the OAuth issuer {} answers again", self.settings.issuer);
+                    let issuer = self.settings.issuer.as_str();
+                    log::info!("the OAuth issuer {issuer} answers again");
                 }
                 *discovery = Discovery::default();
                 discovery.endpoint = Some(endpoint.clone());

@@ -701,7 +701,7 @@ fn an_issuer_elsewhere_does_not_lead_here() {
         let oauth = OAuth::new(OAuthSettings::of(issuer, "", "")).unwrap();
         let metadata = json!({"issuer": issuer, "introspection_endpoint": endpoint});
         let found = oauth.read_metadata(metadata.to_string().as_bytes());
-        found.map(|(url, _)| url.to_string())
+        found.map(|(url, _)| url.as_str().to_owned())
     };
     let (elsewhere, here) = ("https://as.example", "http://localhost");
     for (issuer, endpoint) in [
