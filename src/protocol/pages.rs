@@ -14,7 +14,7 @@ use super::node::{Node, Params};
 /// Entries on one page.
 const PAGE_SIZE: usize = 1000;
 
-/// The start of a page: a multiple of [`PAGE_SIZE`].
+/// The number of a page; the first is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor(usize);
 
@@ -27,13 +27,9 @@ pub(crate) fn cursor(params: Option<&Node<'_>>) -> Result<Cursor, Refusal> {
     let Some(text) = params.optional_text("cursor")? else {
         return Ok(Cursor(0));
     };
-    let page = text
-        .strip_prefix("page-")
-        .and_then(|n| n.parse::<usize>().ok())
-        .filter(|n| *n > 0 && write(*n) == text);
-    page.and_then(|n| n.checked_mul(PAGE_SIZE))
-        .map(Cursor)
-        .ok_or_else(bad)
+    let page = text.strip_prefix("page-").and_then(|n| n.parse().ok());
+    let page = page.filter(|n| write(*n) == text && (1..=usize::MAX / PAGE_SIZE).contains(n));
+    page.map(Cursor).ok_or_else(bad)
 }
 
 impl Cursor {
@@ -42,12 +38,12 @@ impl Cursor {
     /// # Errors
     /// -32602 if the page is beyond the end: the list has shrunk, or the cursor is made up.
     pub(crate) fn page(self, total: usize) -> Result<(Range<usize>, Option<String>), Refusal> {
-        let begin = self.0;
+        let begin = self.0 * PAGE_SIZE;
         if begin > 0 && begin >= total {
             return Err(bad());
         }
         let end = (begin + PAGE_SIZE).min(total);
-        Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
+        Ok((begin..end, (end < total).then(|| write(self.0 + 1))))
     }
 
     /// Writes this page of all entries as the field `name`, and `nextCursor` if there is another page.
@@ -92,8 +88,8 @@ impl Cursor {
         let entries = || Vec::from_iter(entries.map(|entry| entry.to_string()));
         let page = |entries: &[String]| format!("[{}]", entries.join(",")).into_bytes().into();
         let pages = list.get_or_init(|| entries().chunks(PAGE_SIZE).map(page).collect());
-        let (range, next) = self.page(pages.len() * PAGE_SIZE)?;
-        let page = pages.get(range.start / PAGE_SIZE).cloned();
+        let (_, next) = self.page(pages.len() * PAGE_SIZE)?;
+        let page = pages.get(self.0).cloned();
         result.share(name, page.unwrap_or_else(|| (*b"[]").into()));
         if let Some(next) = next {
             result.field("nextCursor", &next);
@@ -125,7 +121,7 @@ mod tests {
         assert_eq!(Cursor(0).page(PAGE_SIZE).unwrap(), (0..PAGE_SIZE, None));
         let found = Cursor(0).page(PAGE_SIZE + 1).unwrap();
         assert_eq!(found, (0..PAGE_SIZE, Some("page-1".into())));
-        let next = Cursor(PAGE_SIZE);
+        let next = Cursor(1);
         let found = next.page(PAGE_SIZE + 1).unwrap();
         assert_eq!(found, (PAGE_SIZE..PAGE_SIZE + 1, None));
         assert!(next.page(PAGE_SIZE).is_err());
