@@ -77,12 +77,9 @@ impl<'m> Meta<'m> {
     /// -32602 for anything that cannot be one.
     pub(crate) fn progress_token(self) -> Result<Option<Id>, Refusal> {
         let wrong = "\"progressToken\" must be a string of at most 1024 bytes or a 64-bit integer.";
-        match self.get("progressToken") {
-            None | Some(Node::Null) => Ok(None),
-            Some(token) => Id::read(token)
-                .map(Some)
-                .ok_or_else(|| Refusal::params(wrong)),
-        }
+        let token = self.get("progressToken").filter(|one| **one != Node::Null);
+        let read = |token| Id::read(token).ok_or_else(|| Refusal::params(wrong));
+        token.map(read).transpose()
     }
 
     /// The context of a modern request, after all checks of its envelope. `headers`: those of HTTP.
