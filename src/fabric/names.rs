@@ -74,13 +74,10 @@ fn is_device(name: &str) -> bool {
 /// Whether one name may stand for the other: a run takes names that differ in separators, and a file system may ignore case
 /// or Unicode normalisation, as on macOS and Windows. In doubt, true.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
-    let is_ascii = one.is_ascii() && other.is_ascii();
     let (one, other) = (|| without_case(one), || without_case(other));
     // std has no Unicode normalisation, so if one name is decomposed, all letters with accents count as equal.
     one().eq(other())
-        || !is_ascii
-            && one().chain(other()).any(is_part)
-            && accents_alike(one()) == accents_alike(other())
+        || one().chain(other()).any(is_part) && accents_alike(one()) == accents_alike(other())
 }
 
 /// Case folding by way of upper case, which unifies more letters: `ſ`, `ı` and `ß` become S, I and SS. Also drops what
