@@ -294,9 +294,8 @@ fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
     let is_bare = headers.is_null() || *headers == json!({});
     // A server may move to another port, but many others without a token are on this machine.
     let place = |entry: &Value| authority(entry).map(|at| (at.host, at.port.filter(|_| is_bare)));
-    let leads_there = made
-        .and_then(place)
-        .is_some_and(|made| place(entry) == Some(made));
+    let made = made.and_then(place);
+    let leads_there = made.is_some() && made == place(entry);
     let is_alone = is_bare || *headers == json!({"Authorization": token});
     let is_token = |token: &str| token.starts_with(TOKEN_PREFIX) || is_place(&token.into());
     let is_known = token.strip_prefix("Bearer ").is_some_and(is_token);
