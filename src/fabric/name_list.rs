@@ -54,9 +54,8 @@ impl NameList {
 
     /// Whether this name is listed.
     pub(crate) fn contains(&self, name: &str) -> bool {
-        self.names
-            .binary_search_by(|known| known.as_str().cmp(name))
-            .is_ok()
+        let by_name = |known: &String| known.as_str().cmp(name);
+        self.names.binary_search_by(by_name).is_ok()
     }
 }
 

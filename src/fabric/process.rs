@@ -414,10 +414,8 @@ fn folders() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let home = env::home_dir().unwrap_or_default();
     // Windows' separators are others.
-    let installers = FOLDERS
-        .split(' ')
-        .map(|folder| home.join(folder).components().collect());
-    let all = env::split_paths(&path).chain(installers);
+    let in_home = |folder| home.join(folder).components().collect();
+    let all = env::split_paths(&path).chain(FOLDERS.split(' ').map(in_home));
     all.filter(|folder| folder.is_absolute()).collect()
 }
 

@@ -59,11 +59,10 @@ impl VideoId {
         let id = if is_at(&host, "youtu.be") {
             Some(path)
         } else if is_at(&host, "youtube.com") || is_at(&host, "youtube-nocookie.com") {
+            let mut ids = parameters(query, "v");
             match path.split_once('/') {
                 // Several values are ambiguous.
-                None if path == "watch" => parameters(query, "v")
-                    .next()
-                    .filter(|_| parameters(query, "v").count() == 1),
+                None if path == "watch" => ids.next().filter(|_| ids.next().is_none()),
                 Some(("shorts" | "live" | "embed" | "v" | "e", id)) => Some(id),
                 _ => None,
             }

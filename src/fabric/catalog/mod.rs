@@ -252,10 +252,8 @@ impl Catalog {
                         let held = AtomicUsize::new(0);
                         let (stop, payer) = (Arc::clone(&stop), Arc::clone(observer));
                         let observer: Observer = Arc::new(OfOne { stop, payer, held });
-                        if sender
-                            .send((at, self.read_pattern(name, &observer)))
-                            .is_err()
-                        {
+                        let read = self.read_pattern(name, &observer);
+                        if sender.send((at, read)).is_err() {
                             return;
                         }
                     }

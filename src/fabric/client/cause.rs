@@ -78,10 +78,8 @@ const TLS: [(&str, Cause); 9] = [
 /// By text, because rustls is only a dependency of ureq; anything unknown is [`Cause::Tls`].
 fn tls_cause(why: &str) -> Cause {
     let why = why.to_ascii_lowercase().replace(' ', "");
-    let mut known = TLS.iter();
-    known
-        .find(|(words, _)| why.contains(words))
-        .map_or(Cause::Tls, |(_, cause)| *cause)
+    let known = TLS.iter().find(|(words, _)| why.contains(words));
+    known.map_or(Cause::Tls, |(_, cause)| *cause)
 }
 
 #[cfg(test)]
