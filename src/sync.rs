@@ -65,10 +65,8 @@ pub(crate) fn wait_while<'a, T>(
         if left.is_zero() {
             return (guard, false);
         }
-        guard = condvar
-            .wait_timeout(guard, left)
-            .unwrap_or_else(PoisonError::into_inner)
-            .0;
+        let waited = condvar.wait_timeout(guard, left);
+        (guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
     }
     (guard, true)
 }

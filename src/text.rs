@@ -33,10 +33,8 @@ pub(crate) fn is_blank(text: &str) -> bool {
 
 /// Untrusted text for an error message: its first `most` printable characters.
 pub(crate) fn shown(text: &str, most: usize) -> String {
-    text.chars()
-        .filter(|c| !is_unprintable(*c))
-        .take(most)
-        .collect()
+    let text = text.chars().filter(|c| !is_unprintable(*c));
+    text.take(most).collect()
 }
 
 /// Untrusted text for a terminal. Characters that a terminal would take for commands, or would show in another place,
@@ -163,18 +161,16 @@ pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
 /// limits the work for a hostile list.
 pub(crate) fn letters(name: &str) -> impl Iterator<Item = char> {
     let letters = name.chars().take(MAX_NAME);
-    letters
-        .filter(|c| !"_- ".contains(*c))
-        .flat_map(char::to_lowercase)
+    let letters = letters.filter(|c| !"_- ".contains(*c));
+    letters.flat_map(char::to_lowercase)
 }
 
 /// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
 /// the separators `_`, `-` and space are ignored; names that differ in nothing else are the only results.
 pub(crate) fn closest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let wanted = Vec::from_iter(letters(wanted));
-    let furthest = (wanted.len() / 3)
-        .clamp(1, 3)
-        .min(wanted.len().saturating_sub(1));
+    let furthest = (wanted.len() / 3).clamp(1, 3);
+    let furthest = furthest.min(wanted.len().saturating_sub(1));
     // Substring matches rank after typing errors, the shorter remainder first.
     let rank = |name| {
         let candidate = Vec::from_iter(letters(name));

@@ -76,9 +76,8 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     let days = (365 * year + leap_days + (153 * month + 2) / 5 + day).checked_sub(719_469)?;
     let milliseconds = (((days * 24 + hour) * 60 + minute) * 60 + second) * 1000;
     // A day or time that does not exist comes out as another one.
-    date_time(milliseconds)
-        .starts_with(whole)
-        .then_some(milliseconds)
+    let exists = date_time(milliseconds).starts_with(whole);
+    exists.then_some(milliseconds)
 }
 
 /// Seconds since 1970 at the first call, which is at the start of the process.

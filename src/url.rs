@@ -99,9 +99,8 @@ impl Authority {
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (text, None),
         };
-        let bracketed = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'));
+        let opened = host.strip_prefix('[');
+        let bracketed = opened.and_then(|host| host.strip_suffix(']'));
         let is_good = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
         let host = match bracketed {
             Some(address) => Host::Ip(address.parse::<Ipv6Addr>().map_err(|_| BRACKETS)?.into()),
