@@ -106,10 +106,8 @@ impl Head {
             let length = field.end - field.start;
             length == name.len() && self.text[field.clone()].eq_ignore_ascii_case(name)
         };
-        let named = self
-            .headers
-            .iter()
-            .filter(move |(field, _)| is_named(field));
+        let headers = self.headers.iter();
+        let named = headers.filter(move |(field, _)| is_named(field));
         named.map(|(_, value)| &self.text[value.clone()])
     }
 
@@ -307,10 +305,8 @@ fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>)
         return Err(BAD_HEADER);
     }
     let value = &line[colon + 1..];
-    if !value
-        .iter()
-        .all(|b| matches!(b, b'\t' | b' '..=b'~' | 0x80..))
-    {
+    let is_allowed = |b: &u8| matches!(b, b'\t' | b' '..=b'~' | 0x80..);
+    if !value.iter().all(is_allowed) {
         return bad("The value of a header must not have control characters.");
     }
     let value_start = start + line.len() - value.trim_ascii_start().len();

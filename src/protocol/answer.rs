@@ -86,9 +86,8 @@ impl Answer {
     /// [`QuotaExceeded`].
     pub(crate) fn charge(&mut self, account: &Account) -> Result<(), QuotaExceeded> {
         let length = self.body.len();
-        let memory = self
-            .memory
-            .get_or_insert_with(|| account.open(Resource::Memory));
+        let open = || account.open(Resource::Memory);
+        let memory = self.memory.get_or_insert_with(open);
         memory.grow(length.saturating_sub(memory.held()))
     }
 }

@@ -125,10 +125,8 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Result<Message<'_>, Invalid>>, bool) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return refused(PARSE_ERROR, "The message is not UTF-8.");
     };
-    let text = text
-        .strip_prefix('\u{feff}')
-        .unwrap_or(text)
-        .trim_matches(WHITE_SPACE);
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = text.trim_matches(WHITE_SPACE);
     let mut json = serde_json::Deserializer::from_str(text);
     let tree = node::read(&mut json, MAX_LINE_VALUES, false);
     match tree.and_then(|node| json.end().map(|()| node)) {

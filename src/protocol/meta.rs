@@ -50,9 +50,8 @@ impl<'m> Meta<'m> {
     pub(crate) fn read(params: Option<&'m Node<'m>>) -> Result<Meta<'m>, Refusal> {
         let object = |node: &'m Node<'m>, what: &str| {
             let detail = || format!("\"{what}\" must be an object, with each field once.");
-            node.is_object()
-                .then_some(node)
-                .ok_or_else(|| Refusal::params(detail()))
+            let object = node.is_object().then_some(node);
+            object.ok_or_else(|| Refusal::params(detail()))
         };
         let params = params.map(|params| object(params, "params")).transpose()?;
         match params.and_then(|params| params.get("_meta")) {
@@ -99,6 +98,8 @@ impl<'m> Meta<'m> {
         let version = version.ok_or_else(|| missing(VERSION, "a string"))?;
         let capabilities = self.get(CAPABILITIES).filter(|node| node.is_object());
         let capabilities = capabilities.ok_or_else(|| missing(CAPABILITIES, "an object"))?;
+        let extensions = capabilities.get("extensions");
+        let tasks = extensions.and_then(|extensions| extensions.get(TASKS));
         let level = |level: &Node<'_>| {
             let one_of = "one of debug, info, notice, warning, error, critical, alert, emergency";
             let known = level.text().and_then(Level::named);
@@ -114,10 +115,7 @@ impl<'m> Meta<'m> {
                 revision,
                 level,
                 progress_token,
-                tasks: capabilities
-                    .get("extensions")
-                    .and_then(|extensions| extensions.get(TASKS))
-                    .is_some_and(Node::is_object),
+                tasks: tasks.is_some_and(Node::is_object),
             }),
             known => Err(unsupported(version, known.is_some())),
         }

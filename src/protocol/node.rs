@@ -49,8 +49,7 @@ impl<'a> Node<'a> {
         match self {
             Node::Object(members) => members
                 .iter()
-                .find(|(known, _)| known == name)
-                .map(|(_, member)| member),
+                .find_map(|(known, member)| (known == name).then_some(member)),
             _ => None,
         }
     }

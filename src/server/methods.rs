@@ -111,9 +111,8 @@ fn instructions(server: &Server) -> String {
 fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
     let wanted = Params::new(request.params, usage).text("protocolVersion")?;
-    let revision = Revision::named(wanted)
-        .filter(|revision| revision.is_legacy())
-        .unwrap_or(Revision::NEWEST_LEGACY);
+    let known = Revision::named(wanted).filter(|one| one.is_legacy());
+    let revision = known.unwrap_or(Revision::NEWEST_LEGACY);
     *lock(&request.session.revision) = Some(revision);
     let mut result = ResultWriter::new(Some(&request.head.id), revision);
     result

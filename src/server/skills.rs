@@ -137,9 +137,8 @@ pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
             let error = Error::new(Kind::PatternNotFound, detail);
             return Err(Refusal::from(error).with("uri", uri.as_str()));
         };
-        result
-            .field("skill", &skill)
-            .cache(while_fresh(&skills.snapshot));
+        result.field("skill", &skill);
+        result.cache(while_fresh(&skills.snapshot));
         Ok(())
     }))
 }

@@ -123,14 +123,11 @@ pub(super) fn cors(origin: &str) -> Vec<(&'static str, String)> {
 /// they are named one by one.
 pub(super) fn allowed_headers(head: &Head) -> String {
     const KNOWN: [&str; 4] = ["authorization", "content-type", "accept", "last-event-id"];
-    let wanted = head
-        .headers_named("access-control-request-headers")
-        .flat_map(|value| value.split(','));
+    let wanted = head.headers_named("access-control-request-headers");
+    let wanted = wanted.flat_map(|value| value.split(','));
     let lower = wanted.map(|name| name.trim().to_ascii_lowercase());
-    let ours: Vec<_> = lower
-        .filter(|name| KNOWN.contains(&name.as_str()) || name.starts_with(HEADER_PREFIX))
-        .collect();
-    ours.join(", ")
+    let is_ours = |name: &String| KNOWN.contains(&&**name) || name.starts_with(HEADER_PREFIX);
+    Vec::from_iter(lower.filter(is_ours)).join(", ")
 }
 
 #[cfg(test)]

@@ -215,10 +215,9 @@ fn run(
         let status = if challenge.is_some() { 403 } else { 200 };
         return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
     }
+    let ended = || session_ended(Some(&call.head.id));
     let cancel = match &live {
-        Some(live) => live
-            .begin(&call.head.id)
-            .ok_or_else(|| session_ended(Some(&call.head.id)))?,
+        Some(live) => live.begin(&call.head.id).ok_or_else(ended)?,
         None => Cancel::default(),
     };
     let responder = responder(incoming, call.is_run());

@@ -130,9 +130,8 @@ impl Web {
         let caller = caller.map_err(|no| self.not_admitted(ip, no, self.access.challenge(no)))?;
         incoming.exchange.own(&caller.account);
         let _scope = caller.identity.log_scope();
-        caller
-            .require(if metrics { Role::Metrics } else { Role::Read })
-            .map_err(|no| self.not_admitted(ip, no, caller.challenge(no)))?;
+        let allowance = caller.require(if metrics { Role::Metrics } else { Role::Read });
+        allowance.map_err(|no| self.not_admitted(ip, no, caller.challenge(no)))?;
         if !allowed {
             return Err(HttpError::method(head, methods));
         }
