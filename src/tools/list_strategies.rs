@@ -37,10 +37,8 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error>
         let found = context.backend.catalog.strategies(&context.observer())?;
         let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
         let all = (*found).as_deref();
-        let (one, unknown) = match name
-            .map(|name| strategy(name.trim_matches(MARKS), all))
-            .transpose()
-        {
+        let one = name.map(|name| strategy(name.trim_matches(MARKS), all));
+        let (one, unknown) = match one.transpose() {
             Err(error) if context.head.plan.fault.is_none() => (None, Some(error.detail)),
             one => (one?, None),
         };

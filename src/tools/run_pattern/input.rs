@@ -153,17 +153,15 @@ fn given_in(json: &Value) -> Option<String> {
         Value::Object(members) => members,
         _ => return None,
     };
-    let text = |value: &Value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     };
     let is_input = |name: &String| is_meant(name, "input_text") || is_meant(name, "input_from");
+    let is_word = |text: &str| !text.contains(char::is_whitespace);
     let is_empty = |(name, value): (&String, &Value)| match is_input(name) {
         true => is_none(&text(value)),
-        false => value
-            .as_str()
-            .is_some_and(|word| !word.contains(char::is_whitespace)),
+        false => value.as_str().is_some_and(is_word),
     };
     let mut inputs = members.iter().filter(|(name, _)| is_input(name));
     let (_, input) = inputs.next()?;

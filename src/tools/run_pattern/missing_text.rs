@@ -102,9 +102,8 @@ pub(super) fn missing(text: &str, may_be_sentence: bool) -> Option<Missing> {
     }
     let text = text.trim_start_matches("* ");
     let quotes = ['"', '\'', '`'];
-    let bare = text
-        .strip_prefix(quotes)
-        .and_then(|text| text.strip_suffix(quotes));
+    let opened = text.strip_prefix(quotes);
+    let bare = opened.and_then(|text| text.strip_suffix(quotes));
     let bare = bare.unwrap_or(text);
     if is_short && is_file_name(bare) {
         return Some(Missing::File);
@@ -188,10 +187,8 @@ fn is_file_name(text: &str) -> bool {
     let is_title = list == "documents" && text.split(' ').all(is_part);
     let is_numbered = start.contains(char::is_numeric) && end.starts_with(char::is_numeric);
     let mut folders = start.split(' ');
-    let is_path = folders
-        .next()
-        .is_some_and(|first| first.contains(['/', '\\']));
-    let is_path = is_path && folders.count() < 3;
+    let first = folders.next().unwrap_or_default();
+    let is_path = first.contains(['/', '\\']) && folders.count() < 3;
     is_path || !text.contains(": ") && (is_title || is_numbered || end.starts_with('('))
 }
 
@@ -267,18 +264,13 @@ fn add(run: &str, words: &mut Vec<InputWord>) {
 fn list_of(word: &str) -> Option<&'static str> {
     let is_spaced = !word.starts_with(is_unspaced);
     let ends = word.char_indices().map(|(at, c)| at + c.len_utf8()).rev();
-    let heads = ends
-        .filter(|_| is_spaced)
-        .map(|end| format!("{}-", &word[..end]));
+    let ends = ends.filter(|_| is_spaced);
+    let heads = ends.map(|end| format!("{}-", &word[..end]));
     let mut lists = heads.filter_map(|head| LIST_OF.get(&*head));
     let is_number = word.bytes().all(|b| b.is_ascii_digit());
     let is_ignored = || LANGUAGE.ignored.contains(word) || LANGUAGE.foreign_ignored.contains(word);
-    let meant = || {
-        LANGUAGE
-            .meanings(word)
-            .iter()
-            .find_map(|name| LIST_OF.get(name))
-    };
+    let meanings = || LANGUAGE.meanings(word).iter();
+    let meant = || meanings().find_map(|name| LIST_OF.get(name));
     let list = LIST_OF.get(word).or_else(|| lists.next()).or_else(meant);
     list.copied()
         .or_else(|| (is_number || is_ignored()).then_some("other"))

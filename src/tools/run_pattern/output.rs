@@ -190,10 +190,8 @@ impl Output {
 fn output_format(start: &str, first: Option<String>) -> String {
     let start = start.trim_start();
     let is_mermaid = MERMAID.split('|').any(|word| start.starts_with(word));
-    let mermaid = is_mermaid.then(|| "mermaid".to_owned());
-    mermaid
-        .or(first)
-        .unwrap_or_else(|| DEFAULT_FORMAT.to_owned())
+    let format = is_mermaid.then(|| "mermaid".to_owned()).or(first);
+    format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned())
 }
 
 #[cfg(test)]

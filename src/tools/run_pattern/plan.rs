@@ -77,9 +77,8 @@ pub(super) fn check(
     // What is refused anyway is checked as a whole, as a chain is, so that all its faults are told at once. With variables,
     // the guard reads the pattern.
     let (first, latest) = (&steps[0], context.backend.catalog.latest());
-    let read = latest
-        .iter()
-        .find_map(|latest| latest.pattern(first.pattern.as_str()));
+    let latest = latest.as_ref();
+    let read = latest.and_then(|latest| latest.pattern(first.pattern.as_str()));
     let is_whole = steps.len() > 1
         || fault.is_some()
         || found.iter().any(Result::is_err)
@@ -156,9 +155,8 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
     let (steps, mut found) = (std::slice::from_ref(step), Vec::new());
     let names = fabric.names(fabric.missing(), &context.observer());
     let _ = names.map(|names| patterns(&names, steps, ("", false), context, &mut found));
-    error = Error::all(found.into_iter().filter_map(Result::err))
-        .err()
-        .unwrap_or(error);
+    let faults = found.into_iter().filter_map(Result::err);
+    error = Error::all(faults).err().unwrap_or(error);
     // Older versions of Fabric do not find a model in another case.
     match listed_models(steps, context) {
         Err(stopped) => return stopped,
