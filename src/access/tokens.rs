@@ -432,9 +432,8 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
     let is_others = |line: &str| {
         let words = Vec::from_iter(line.split_ascii_whitespace().take(3));
         let has_star = words.iter().take(2).any(|word| word.contains(OTHERS));
-        let has_no_token = words
-            .get(2)
-            .is_some_and(|word| ["-", "–", "—"].contains(word));
+        let third = words.get(2);
+        let has_no_token = third.is_some_and(|word| ["-", "–", "—"].contains(word));
         has_star && !words[0].starts_with('#') || has_no_token
     };
     let is_bad = |line: &str| line_of(line).is_err() || line.trim_start().starts_with(OTHERS);
@@ -450,9 +449,8 @@ fn parse(text: &str, default: Option<&Secret>, has_ledger: bool) -> (TokenTable,
 /// Name, what is allowed, and the token's fingerprint of a line; `None` if there is nothing on it. A word that begins with
 /// `#` begins a comment.
 fn line_of(line: &str) -> Result<Option<(&str, Allowance, Fingerprint)>, String> {
-    let mut words = line
-        .split_ascii_whitespace()
-        .take_while(|word| !word.starts_with('#'));
+    let words = line.split_ascii_whitespace();
+    let mut words = words.take_while(|word| !word.starts_with('#'));
     let Some(name) = words.next() else {
         return Ok(None);
     };

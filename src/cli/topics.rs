@@ -153,9 +153,8 @@ pub(super) fn list(rows: impl IntoIterator<Item = (impl Display, impl Display)>)
 /// What can be wrong with Fabric, in the words of results and of `--check`.
 fn causes() -> String {
     // The others only repeat the reason of another cause, which is listed anyway.
-    let own = Cause::ALL
-        .iter()
-        .filter(|cause| !cause.what().ends_with("{why}"));
+    let all = Cause::ALL.iter();
+    let own = all.filter(|cause| !cause.what().ends_with("{why}"));
     list(own.map(|cause| (open(cause.what()), open(cause.fix()))))
 }
 

@@ -477,9 +477,8 @@ const URLS: [&str; 3] = ["url", "serverUrl", "httpUrl"];
 fn values(entry: &Value) -> impl Iterator<Item = (&str, &str)> {
     let groups = ["env", "environment", "headers"].into_iter();
     let groups = groups.filter_map(|group| entry[group].as_object());
-    let texts = groups
-        .flatten()
-        .filter_map(|(name, value)| Some((&**name, value.as_str()?)));
+    let members = groups.flatten();
+    let texts = members.filter_map(|(name, value)| Some((&**name, value.as_str()?)));
     texts.map(|(name, value)| (name, value.trim_start_matches("Bearer ")))
 }
 

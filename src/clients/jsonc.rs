@@ -179,9 +179,8 @@ impl<'a> Document<'a> {
     /// The text with something else in the place of some parts.
     fn spliced(&self, place: Range<usize>, new: &[&str]) -> String {
         let [before, after] = [&self.parts[..place.start], &self.parts[place.end..]];
-        [before.as_flattened(), new, after.as_flattened()]
-            .concat()
-            .concat()
+        let all = [before.as_flattened(), new, after.as_flattened()];
+        all.concat().concat()
     }
 
     /// The beginning of the line of a part: a line break and the indentation.

@@ -41,10 +41,8 @@ const AND: &str = "and then also plus und dann et puis y luego e poi i oraz и";
 /// What says in which form an answer is wanted, or where the text is from; `0` is any number. And how much such words
 /// count.
 static FORMS: LazyLock<HashSet<Vec<String>>> = LazyLock::new(|| {
-    include_str!("forms.txt")
-        .split(['|', '\n'])
-        .map(words)
-        .collect()
+    let forms = include_str!("forms.txt").split(['|', '\n']);
+    forms.map(words).collect()
 });
 /// Most words of a form; a pair of characters of a script without spaces is one.
 const LONGEST_FORM: usize = 6;
