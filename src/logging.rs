@@ -336,7 +336,6 @@ impl Logger {
 }
 
 /// A line with its time, level and target.
-#[derive(Debug, PartialEq, Eq)]
 struct LogEntry {
     /// Milliseconds since 1970.
     at: u64,

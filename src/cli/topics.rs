@@ -9,7 +9,6 @@ use crate::error::{Cause, Kind};
 use crate::{account, config, runs};
 
 /// A topic of the help.
-#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
     /// The word after `--help`.
     pub(crate) name: &'static str,

@@ -47,7 +47,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where a tool is called.
-#[derive(Clone, Copy)]
 pub(crate) enum CallTarget<'t> {
     /// In this process.
     Here(&'t Arc<Server>),

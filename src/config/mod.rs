@@ -361,7 +361,6 @@ pub(crate) const MAX_HEAD: usize = 16 << 10;
 pub(crate) const MAX_HEADERS: usize = 100;
 
 /// The limits of one HTTP server.
-#[derive(Clone, Debug)]
 pub(crate) struct HttpLimits {
     /// Connections at once, each with a thread; default 512. At the limit, one without an admitted request is evicted;
     /// a few places stay reserved for such connections even if all others are held.

@@ -45,7 +45,6 @@ pub(crate) trait CallObserver: Send + Sync {
 pub(crate) type Observer = Arc<dyn CallObserver>;
 
 /// Waits without callbacks, within the limits.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Unobserved;
 
 impl CallObserver for Unobserved {}

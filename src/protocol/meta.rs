@@ -26,7 +26,6 @@ pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 pub(crate) type RequestHeaders<'h> = dyn Fn(&str) -> Option<Cow<'h, str>> + 'h;
 
 /// The context of a request, from `_meta` and the session.
-#[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     /// The revision of the request and of its answer.
     pub(crate) revision: Revision,
