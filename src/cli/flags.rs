@@ -304,9 +304,6 @@ impl Flag {
 
     /// The name of its variable, if it is a setting.
     pub(crate) fn env(&self) -> Option<String> {
-        if self.section == COMMAND {
-            return None;
-        }
         if self.long == "fabric-url" {
             return Some(BASE_URL.to_owned());
         }
@@ -317,7 +314,7 @@ impl Flag {
             b'-' => '_',
             other => char::from(other.to_ascii_uppercase()),
         });
-        Some(upper.collect())
+        (self.section != COMMAND).then(|| upper.collect())
     }
 
     /// Sets its field, if there is one. Errors are those of [`Parse`].
