@@ -227,10 +227,6 @@ impl Relay {
         if request.calls.is_empty() {
             return self.tell(&line);
         }
-        // Calls that are cancelled beside them are not sent.
-        if request.still_waiting().is_err() {
-            return;
-        }
         let account = self.accounts.of("");
         let held = account.take(Resource::Memory, line.len()).ok();
         let held = held.zip(account.take(request.needs, 1).ok());
@@ -265,6 +261,7 @@ impl Relay {
     /// # Errors
     /// Why a part has no answer.
     fn exchange(&self, request: &Arc<RelayedRequest>, line: &[u8]) -> Result<(), Error> {
+        // Calls that are cancelled beside them are not sent.
         request.still_waiting()?;
         let has_session = matches!(request.headers[..], [(SESSION_HEADER, _), ..]);
         // Without a session, closing the response cancels the request. A subscription, which may be silent for hours,
