@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::config::WORKER_STACK;
 
+/// How often a thread that waits looks whether to go on.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
+
 /// What a thread does. It is boxed, so that the code that starts threads is compiled only once: each copy takes 2 KB.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 

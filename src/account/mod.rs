@@ -22,7 +22,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::os::heap;
-use crate::sync::{Finally, lock, poll};
+use crate::sync::{Finally, SLICE, lock, poll};
 use crate::table::table;
 use rate::Rate;
 
@@ -68,8 +68,6 @@ const TRANSCRIPTS_PER_CALLER: usize = 2;
 const SMALL: usize = 8 << 20;
 /// When there are this many accounts, idle ones are forgotten.
 const MANY_HOLDERS: usize = 10_000;
-/// How often a call that waits for its turn asks whether it still should.
-const SLICE: Duration = Duration::from_millis(100);
 /// How often the end of the process looks whether all is over.
 const END_SLICE: Duration = Duration::from_millis(5);
 

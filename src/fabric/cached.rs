@@ -12,9 +12,8 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::observer::SLICE;
 use super::{CallObserver, Error, Kind, no_room};
-use crate::sync::{Finally, lock, wait_while};
+use crate::sync::{Finally, SLICE, lock, wait_while};
 
 /// A cached value.
 pub(crate) struct Cached<T> {

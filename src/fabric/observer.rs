@@ -8,9 +8,6 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 
-/// How often a waiting call checks whether to continue.
-pub(super) const SLICE: Duration = Duration::from_millis(100);
-
 /// What watches a call while it waits for Fabric. All methods run on the waiting thread. They may write to the call's
 /// own client, however slow it is, and to the state folder. They must not wait for anything else, such as an issuer,
 /// another client, or a lock that is held during I/O, because Fabric's stream is not read meanwhile.
@@ -18,7 +15,7 @@ pub(crate) trait CallObserver: Send + Sync {
     /// Flush buffered output: the next read may block. Called before each read of the socket.
     fn flush(&self) {}
 
-    /// Called before a POST is sent, and about every [`SLICE`] while waiting for headers, body, another
+    /// Called before a POST is sent, and about every [`SLICE`](crate::sync::SLICE) while waiting for headers, body, another
     /// caller's read or a retry. [`Error::cancelled`] closes the connection and ends the call.
     fn still_waiting(&self) -> Result<(), Error> {
         Ok(())

@@ -25,12 +25,11 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::observer::SLICE;
 use super::{Cached, CallObserver, Cause, Error, Kind};
 use crate::agent;
 use crate::config::{API_KEY, BASE_URL, OWN_VARIABLE, WORKER_STACK};
 use crate::os::random;
-use crate::sync::{lock, poll, spawn, start};
+use crate::sync::{SLICE, lock, poll, spawn, start};
 use crate::time::milliseconds;
 
 /// The first argument that makes this program the helper; the command follows. Not for people.

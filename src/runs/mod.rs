@@ -77,7 +77,7 @@ mod tests_folder;
 
 use crate::account::QuotaExceeded;
 use crate::error::{Error, Kind};
-use crate::sync::poll;
+use crate::sync::{SLICE, poll};
 use crate::time::{milliseconds_now, whole};
 use ledger::{Asked, Spent};
 use live::LiveRun;
@@ -86,8 +86,6 @@ use live::LiveRun;
 pub(crate) const PIECE: usize = 16 << 10;
 /// How long to wait for another process to notice that its run was cancelled.
 const NOTICED: Duration = Duration::from_secs(2);
-/// How often a caller that waits for a run looks whether to go on.
-pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// A reader's handle to a run. Cheap to clone.
 #[derive(Clone)]

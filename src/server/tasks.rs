@@ -14,7 +14,8 @@ use crate::encoding::json::decode;
 use crate::fabric::CallObserver;
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION, pages};
-use crate::runs::{Record, Run, RunState, SLICE};
+use crate::runs::{Record, Run, RunState};
+use crate::sync::SLICE;
 use crate::tools::{self, Backend, Context, RELATED_TASK, task, write, write_task};
 
 use super::{Action, Request, Server};

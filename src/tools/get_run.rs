@@ -9,7 +9,8 @@ use crate::access::Identity;
 use crate::account::Resource;
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{CallObserver, Error};
-use crate::runs::{PIECE, Run, RunState, SLICE};
+use crate::runs::{PIECE, Run, RunState};
+use crate::sync::SLICE;
 use crate::text::{counted, letters};
 use crate::{search, time};
 

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::cached::Cached;
-use super::observer::SLICE;
 use super::{
     CallObserver, Client, Error, Kind, Models, Name, NameList, Observer, Strategy, Until, no_room,
 };
 use crate::config::{MAX_FABRIC_BODY, MAX_PATTERN_TEXTS};
 use crate::logging;
 use crate::search::{Index, purpose};
+use crate::sync::SLICE;
 
 /// Concurrent requests to Fabric during a refresh.
 const CATALOG_REQUESTS: usize = 8;

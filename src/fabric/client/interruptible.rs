@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 use crate::fabric::Observer;
-use crate::fabric::observer::SLICE;
-use crate::sync::Finally;
+use crate::sync::{Finally, SLICE};
 
 /// When the time for a read is over, the read goes on for this long: if the process was stopped or the machine slept,
 /// the input may have arrived in the meantime.

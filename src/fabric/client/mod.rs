@@ -25,7 +25,6 @@ use ureq::{Agent, Body, SendBody};
 
 use super::cached::Cached;
 use super::catalog::LONG_PATIENCE;
-use super::observer::SLICE;
 use super::process::{Process, Running};
 use super::routes::FabricRequest;
 use super::youtube::{Downloads, transcript_error};
@@ -40,6 +39,7 @@ use plain::PlainConnector;
 use crate::agent::{self, KEY_HEADER, Lookups};
 use crate::config::{self, Secret};
 use crate::logging;
+use crate::sync::{SLICE, poll};
 use crate::text::is_placeholder;
 
 /// Delays before the retries of a GET; a run is never retried.
@@ -458,15 +458,12 @@ fn wants_tls(said: &[u8]) -> bool {
 
 /// Sleeps, unless the caller stops waiting.
 pub(super) fn pause(time: Duration, observer: &dyn CallObserver) -> Result<(), Error> {
-    let end = Instant::now() + time;
-    loop {
-        observer.still_waiting()?;
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        std::thread::sleep(left.min(SLICE));
-    }
+    let mut waiting = Ok(());
+    poll(time, SLICE, || {
+        waiting = observer.still_waiting();
+        waiting.is_err()
+    });
+    waiting
 }
 
 #[cfg(test)]
