@@ -271,13 +271,12 @@ impl<'a> Arguments<'a> {
 
     /// A truth value; `usual` if left out.
     pub(super) fn flag(&mut self, line: ArgumentLine, usual: bool) -> bool {
-        let read = |path: &str, node: &Node<'_>| {
-            let text = node.text().unwrap_or_default().trim();
-            match (node, &*text.to_ascii_lowercase()) {
-                (Node::Bool(value), _) => Ok(*value),
-                (_, "true") => Ok(true),
-                (_, "false") => Ok(false),
-                _ => Err(wrong_type(path, "true or false", node)),
+        let read = |path: &str, node: &Node<'_>| match node {
+            Node::Bool(value) => Ok(*value),
+            _ => {
+                let text = node.text().unwrap_or_default().trim();
+                let value = text.to_ascii_lowercase().parse::<bool>();
+                value.map_err(|_| wrong_type(path, "true or false", node))
             }
         };
         self.ask(line, "boolean", Box::new(String::new), read)
