@@ -21,8 +21,6 @@ use crate::os::files::{self, open_plain, unreadable};
 use crate::sync::lock;
 use crate::text::unusable;
 
-/// Most bytes of strategies: the largest answer.
-const MAX_STRATEGIES: usize = MAX_FABRIC_BODY;
 /// Most warnings of one process.
 const MAX_WARNINGS: usize = 1000;
 
@@ -226,7 +224,7 @@ impl Library for Folders {
 
     /// The strategies from `strategies` in each folder, and from `strategies` beside it, where Fabric has them.
     fn strategies(&self) -> Vec<Strategy> {
-        let (mut strategies, mut room) = (BTreeMap::new(), MAX_STRATEGIES);
+        let (mut strategies, mut room) = (BTreeMap::new(), MAX_FABRIC_BODY);
         for root in self.roots() {
             let beside = root.with_file_name("strategies");
             for (place, path) in [(&root, root.join("strategies")), (&beside, beside.clone())] {
