@@ -234,10 +234,9 @@ impl Subscriptions {
         let (catalog, fabric) = (&self.backend.catalog, &self.backend.fabric);
         loop {
             thread::sleep(catalog.ttl);
-            if self.registered().is_empty() {
-                continue;
-            }
-            if let Err(error) = fabric.names(Duration::ZERO, &observer) {
+            if !self.registered().is_empty()
+                && let Err(error) = fabric.names(Duration::ZERO, &observer)
+            {
                 let message = format!("the list of patterns could not be read: {error}");
                 logging::debug(module_path!(), message);
             }

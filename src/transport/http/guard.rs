@@ -88,11 +88,10 @@ impl RequestGuard {
     }
 
     fn is_origin(&self, text: &str) -> bool {
-        let Some((origin, host)) = url::origin(text) else {
-            return false;
-        };
-        let is_web = origin.starts_with("http://") || origin.starts_with("https://");
-        is_web && self.is_local(&host) || self.settings.allowed_origins.contains(&origin)
+        url::origin(text).is_some_and(|(origin, host)| {
+            let is_web = origin.starts_with("http://") || origin.starts_with("https://");
+            is_web && self.is_local(&host) || self.settings.allowed_origins.contains(&origin)
+        })
     }
 
     /// Whether this is a name of this machine, or the address we listen on.

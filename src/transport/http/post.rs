@@ -67,8 +67,7 @@ impl Peer for Post {
         let finish = |live: &Arc<LiveSession>| live.inflight.finish(&self.head.id, &self.cancel);
         let wanted = self.session.as_ref().is_none_or(finish);
         if let Some(batch) = &self.batch {
-            batch.answer(&self.head.id, wanted.then_some(answer));
-            return;
+            return batch.answer(&self.head.id, wanted.then_some(answer));
         }
         let mut responder = lock(&self.responder);
         // HTTP asks for some answer, unless a stream has begun.
