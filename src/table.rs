@@ -1,14 +1,15 @@
 //! `table!`: an enum whose variants are the rows of a table. `row!`: a struct whose values are the rows of one.
 
-/// Declares an enum as a table with one row for each variant; everything else follows from that, `ALL` too. With `told`
-/// before its name, the two lines of comment of each row are words for people, and the compiler requires both.
+/// Declares an enum as a table with one row for each variant; everything else follows from that, `ALL` too. After `as` stands
+/// the name of the method that gives what the row has. With `told` before the enum's name, the two lines of
+/// comment of each row are words for people, and the compiler requires both.
 macro_rules! table {
-    ($(#[$about:meta])* told $name:ident: $row:ty {
+    ($(#[$about:meta])* told $name:ident: $row:ty as $see:vis $get:ident {
         $(#[doc = $first:literal] #[doc = $second:literal] $(#[$mark:ident])? $variant:ident = $facts:expr;)+
     }) => {
         $crate::table::table! {
             $(#[$about])*
-            $name: $row { $(#[doc = $first] #[doc = $second] $(#[$mark])? $variant = $facts;)+ }
+            $name: $row as $see $get { $(#[doc = $first] #[doc = $second] $(#[$mark])? $variant = $facts;)+ }
         }
 
         impl $name {
@@ -20,7 +21,9 @@ macro_rules! table {
             }
         }
     };
-    ($(#[$about:meta])* $name:ident: $row:ty { $($(#[$doc:meta])* $variant:ident = $facts:expr;)+ }) => {
+    ($(#[$about:meta])* $name:ident: $row:ty as $see:vis $get:ident {
+        $($(#[$doc:meta])* $variant:ident = $facts:expr;)+
+    }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) enum $name {
@@ -32,7 +35,8 @@ macro_rules! table {
             #[allow(dead_code, reason = "not every table is listed")]
             pub(crate) const ALL: [$name; [$($name::$variant),+].len()] = [$($name::$variant),+];
 
-            const fn row(self) -> $row {
+            /// What its row has.
+            $see const fn $get(self) -> $row {
                 match self {
                     $($name::$variant => $facts,)+
                 }

@@ -16,7 +16,7 @@ table! {
     /// What a caller may do; each role may do what those before it may. Its row: the name in the tokens file, and the
     /// smallest OAuth scope that gives it.
     #[derive(Default, PartialOrd, Ord)]
-    Role: (&'static str, &'static str) {
+    Role: (&'static str, &'static str) as row {
         /// Only `/metrics`.
         #[default]
         Metrics = ("metrics", "fabric:read");

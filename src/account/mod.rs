@@ -32,7 +32,7 @@ const PAGE: usize = 4 << 10;
 table! {
     /// What accounts hand out. Each resource is counted in multiples of the number in its row.
     #[derive(Default)]
-    Resource: usize {
+    Resource: usize as row {
         /// Bytes of bodies, messages, outputs, answers and kept text in memory: `--max-memory`.
         Memory = PAGE;
         /// Runs that have begun: `--max-runs`.

@@ -12,10 +12,10 @@ use Severity::{Failure, Passing, Warning};
 use crate::table::table;
 
 table! {
-    /// The kind of failure. Its row has the last part of its URN, `urn:fabric-mcp:error:…`; its comment is the title that
-    /// people see, and what `--help errors` says of it.
+    /// The kind of failure. Its row has the last part of its URN, `urn:fabric-mcp:error:…`, which is also its label in logs and
+    /// metrics; its comment is the title that people see, and what `--help errors` says of it.
     #[derive(Default)]
-    told Kind: &'static str {
+    told Kind: &'static str as pub(crate) name {
         /// Fabric cannot be reached
         /// Fabric cannot be reached: the connection, DNS or TLS failed, Fabric did not answer in time (for runs, see fabric-timeout), or the status was 502 to 504 or 520 to 526
         ApiUnavailable = "fabric-api-unavailable";
@@ -62,11 +62,6 @@ table! {
 }
 
 impl Kind {
-    /// The last part of the URN; also the label in logs and metrics.
-    pub(crate) fn name(self) -> &'static str {
-        self.row()
-    }
-
     /// The kind of that [`Kind::name`].
     pub(crate) fn named(name: &str) -> Option<Kind> {
         Kind::ALL.iter().copied().find(|kind| kind.name() == name)
@@ -118,7 +113,7 @@ table! {
     /// name of the kind. Its comment is what people are told: what happened and why, and what to do. Names in
     /// braces are holes that are filled in; `{limit}` is in seconds, `{flag}` sets that limit, and `{later}` says when.
     #[allow(rustdoc::bare_urls, reason = "its rows' comments are shown to people as they are")]
-    told Cause: (Kind, Severity, &'static str) {
+    told Cause: (Kind, Severity, &'static str) as row {
         /// Fabric 1.4 is not installed in any of the usual places, so it cannot be started.
         /// Install it (https://github.com/danielmiessler/fabric#installation) and run `fabric --setup`, or give the right path: --start-fabric=PROGRAM.
         NoProgram = (Kind::ApiUnavailable, Failure, "fabric-not-found");

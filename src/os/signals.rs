@@ -16,7 +16,7 @@ pub(crate) use unix::install;
 
 table! {
     /// A signal that asks the process to end, or to read its files again: its number and name.
-    Signal: (u8, &'static str) {
+    Signal: (u8, &'static str) as row {
         /// Read the files again.
         Hangup = (1, "SIGHUP");
         /// Ctrl-C.

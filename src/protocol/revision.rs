@@ -8,7 +8,7 @@ use crate::table::table;
 table! {
     /// A revision of the Model Context Protocol, ordered from oldest to newest, with its name in messages and headers.
     #[derive(PartialOrd, Ord)]
-    Revision: &'static str {
+    Revision: &'static str as pub(crate) name {
         /// 2024-11-05.
         R2024_11_05 = "2024-11-05";
         /// 2025-03-26.
@@ -24,7 +24,7 @@ table! {
 
 table! {
     /// A feature that not every revision has, with the revision that introduced it; later ones have it too.
-    Feature: Revision {
+    Feature: Revision as row {
         /// Hints such as `readOnlyHint` on a tool.
         ToolAnnotations = Revision::R2025_03_26;
         /// `message` in a progress notification.
@@ -65,11 +65,6 @@ impl Revision {
 
     /// The newest revision with an `initialize` handshake: the answer to an unknown version.
     pub(crate) const NEWEST_LEGACY: Revision = Revision::R2025_11_25;
-
-    /// The name in messages and headers.
-    pub(crate) const fn name(self) -> &'static str {
-        self.row()
-    }
 
     /// The revision with this name, if supported.
     pub(crate) fn named(name: &str) -> Option<Revision> {

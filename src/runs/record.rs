@@ -57,7 +57,7 @@ table! {
     /// ```
     #[derive(Default, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    RunState: &'static str {
+    RunState: &'static str as pub(crate) name {
         /// Text may still come.
         #[default]
         Working = "working";
@@ -69,13 +69,6 @@ table! {
         Cancelled = "cancelled";
         /// The process ended before the run did.
         Interrupted = "interrupted";
-    }
-}
-
-impl RunState {
-    /// The name, as files and answers have it.
-    pub(crate) fn name(self) -> &'static str {
-        self.row()
     }
 }
 

@@ -43,7 +43,7 @@ const MOST_FOUND: usize = 5;
 table! {
     /// A route of Fabric that is in use: its method, its path, where `{name}` stands for a pattern's, and the limit of its
     /// time.
-    Route: (&'static str, &'static str, Limit) {
+    Route: (&'static str, &'static str, Limit) as row {
         /// The names of all patterns.
         PatternNames = ("GET", "/patterns/names", Limit::Request);
         /// A pattern. Before 1.4.429, not one of a custom folder.
