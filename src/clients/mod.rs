@@ -263,12 +263,6 @@ const fn client(name: Text, title: Text) -> McpClient {
     McpClient::USUAL.name(name).title(title)
 }
 
-impl McpClient {
-    const fn waits(self, limit: u64, words: Text) -> McpClient {
-        self.limit(limit).limit_words(words)
-    }
-}
-
 pub(crate) fn names() -> Vec<&'static str> {
     CLIENTS.iter().map(|client| client.name).collect()
 }
@@ -337,6 +331,10 @@ fn located(file: &str, system: &str, env: Env<'_>) -> Option<PathBuf> {
 }
 
 impl McpClient {
+    const fn waits(self, limit: u64, words: Text) -> McpClient {
+        self.limit(limit).limit_words(words)
+    }
+
     /// Whether it starts no program, but connects to a server over HTTP.
     pub(crate) fn only_connects(&self) -> bool {
         self.dialog.is_some() && matches!(self.format, Format::Text(_))

@@ -68,7 +68,7 @@ type Single = Family<&'static str, 0>;
 /// How long something took, by the value of one label.
 type Histogram = Family<&'static str, 1, Times>;
 
-impl<T, const N: usize, V> Family<T, N, V> {
+impl<T: Ord, const N: usize, V: Default> Family<T, N, V> {
     const fn new(name: &'static str, labels: [&'static str; N]) -> Self {
         Family {
             name,
@@ -76,9 +76,7 @@ impl<T, const N: usize, V> Family<T, N, V> {
             samples: Mutex::new(BTreeMap::new()),
         }
     }
-}
 
-impl<T: Ord, const N: usize, V: Default> Family<T, N, V> {
     /// Changes the sample with these values of the labels.
     fn change(&self, values: [T; N], change: impl FnOnce(&mut V)) {
         change(lock(&self.samples).entry(values).or_default());
