@@ -2,6 +2,8 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+#[cfg(unix)]
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// `O_NONBLOCK`, where its number is known; std has no name for it. Without it, opening a pipe waits for the other end.
@@ -107,14 +109,10 @@ pub(crate) fn create_private(
 /// Are these the same file? Unknown outside of Unix.
 pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
     #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        (one.dev(), one.ino()) == (other.dev(), other.ino())
-    }
+    return (one.dev(), one.ino()) == (other.dev(), other.ino());
     #[cfg(not(unix))]
-    {
-        one.is_file() == other.is_file()
-    }
+    one.is_file()
+        == other.is_file()
 }
 
 #[cfg(unix)]
