@@ -109,10 +109,10 @@ pub(crate) fn create_private(
 /// Are these the same file? Unknown outside of Unix.
 pub(crate) fn is_same(one: &Metadata, other: &Metadata) -> bool {
     #[cfg(unix)]
-    return (one.dev(), one.ino()) == (other.dev(), other.ino());
+    let [one, other] = [one, other].map(|file| (file.dev(), file.ino()));
     #[cfg(not(unix))]
-    one.is_file()
-        == other.is_file()
+    let [one, other] = [one, other].map(Metadata::is_file);
+    one == other
 }
 
 #[cfg(unix)]
