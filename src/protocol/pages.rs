@@ -121,10 +121,9 @@ mod tests {
         assert_eq!(Cursor(0).page(PAGE_SIZE).unwrap(), (0..PAGE_SIZE, None));
         let found = Cursor(0).page(PAGE_SIZE + 1).unwrap();
         assert_eq!(found, (0..PAGE_SIZE, Some("page-1".into())));
-        let next = Cursor(1);
-        let found = next.page(PAGE_SIZE + 1).unwrap();
+        let found = Cursor(1).page(PAGE_SIZE + 1).unwrap();
         assert_eq!(found, (PAGE_SIZE..PAGE_SIZE + 1, None));
-        assert!(next.page(PAGE_SIZE).is_err());
+        assert!(Cursor(1).page(PAGE_SIZE).is_err());
     }
 
     #[test]
