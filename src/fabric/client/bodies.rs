@@ -41,7 +41,7 @@ impl FabricResponse<'_> {
         let mut all = 0;
         loop {
             if self.length.unwrap_or(0).max(bytes.len() as u64) > limit || all > MOST_PARSED {
-                let (request, limit) = (self.call.request, limit >> 20);
+                let (request, limit) = (self.call.request.line(), limit >> 20);
                 let detail = format!(
                     "Fabric's answer to {request} is larger than the limit of {limit} MiB, or has too \
                      many values. Check whether FABRIC_BASE_URL is the address of Fabric itself."

@@ -3,7 +3,6 @@
 //! In scope: every route in use, the response formats of all Fabric versions, and the result of a run's events. Not in
 //! scope: HTTP (`client`) and framing (`events`).
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +66,7 @@ table! {
     }
 }
 
-/// A request to Fabric, which shows as its method and path.
+/// A request to Fabric.
 pub(super) struct FabricRequest {
     pub(super) method: &'static str,
     pub(super) path: String,
@@ -77,9 +76,14 @@ pub(super) struct FabricRequest {
 impl FabricRequest {
     /// The error in the words of its cause, with these values besides its own.
     pub(super) fn error(&self, url: &str, cause: Cause, more: &[(&str, &str)]) -> Error {
-        let request = self.to_string();
+        let request = self.line();
         let own = [("url", url), ("request", &*request)];
         Error::of(cause, &[&own, more].concat())
+    }
+
+    /// Its method and path.
+    pub(super) fn line(&self) -> String {
+        format!("{} {}", self.method, self.path)
     }
 }
 
@@ -105,12 +109,6 @@ impl Route {
     /// The request of a route without a name in it.
     fn request(self) -> FabricRequest {
         self.of(&Name::default())
-    }
-}
-
-impl fmt::Display for FabricRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.method, self.path)
     }
 }
 
