@@ -58,7 +58,7 @@ pub(crate) fn log_connection(server: &Arc<Server>) {
                 let patterns = counted(names.len(), "pattern");
                 log::info!("Reading {patterns} from --patterns-dir, without any Fabric.");
             }
-            Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns),
+            Ok(names) if names.is_empty() => log::warn!("{}", Cause::NoPatterns.text()),
             Ok(_) => log::info!("Successfully connected to Fabric API at {url}."),
             Err(Error { detail, .. }) => {
                 log::error!("Failed to connect to Fabric API at {url}. Details: {detail}");

@@ -308,11 +308,10 @@ impl Cause {
     pub(crate) fn is_passing(self) -> bool {
         self.row().1 == Passing
     }
-}
 
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.what(), self.fix())
+    /// What happened and what to do, for a cause without holes.
+    pub(crate) fn text(self) -> String {
+        format!("{} {}", self.what(), self.fix())
     }
 }
 

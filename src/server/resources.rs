@@ -108,7 +108,7 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
             ResourceTarget::Strategy(name) => {
                 let all = context.backend.catalog.strategies(observer)?;
                 let why = match *all {
-                    None => &Cause::NoStrategies.to_string(),
+                    None => &Cause::NoStrategies.text(),
                     Some(_) => "Fabric has no such strategy: resources/list has them all.",
                 };
                 let found = all.iter().flatten().find(|s| s.name == name.as_str());

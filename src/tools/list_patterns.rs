@@ -63,7 +63,7 @@ fn all(context: &Arc<Context>, limit: usize) -> ToolResult {
     }
     let outcome = Outcome::rows(patterns.len());
     if patterns.is_empty() {
-        let none = Cause::NoPatterns.to_string();
+        let none = Cause::NoPatterns.text();
         return Ok(outcome.member("patterns", &patterns[..]).warn([none]));
     }
     Ok(Outcome {

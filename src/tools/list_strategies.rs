@@ -35,7 +35,7 @@ fn declare(arguments: &mut Arguments<'_>, _: &Policy) -> Result<ToolWork, Error>
     arguments.look_up(name.is_some());
     Ok(Box::new(move |context| {
         let found = context.backend.catalog.strategies(&context.observer())?;
-        let warning = found.is_none().then(|| Cause::NoStrategies.to_string());
+        let warning = found.is_none().then(|| Cause::NoStrategies.text());
         let all = (*found).as_deref();
         let one = name.map(|name| strategy(name.trim_matches(MARKS), all));
         let (one, unknown) = match one.transpose() {

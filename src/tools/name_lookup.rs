@@ -65,7 +65,7 @@ pub(super) fn strategy<'a>(name: &str, all: Option<&'a [Strategy]>) -> Result<&'
 /// Says that Fabric has no strategy of this name, and which are called or described like it.
 pub(super) fn no_strategy(name: &str, all: Option<&[Strategy]>) -> String {
     let Some(all) = all else {
-        return Cause::NoStrategies.to_string();
+        return Cause::NoStrategies.text();
     };
     let known = all.iter().map(|strategy| &*strategy.name).collect();
     let index = Index::build(all.iter().map(|one| (&*one.name, &one.description)));
