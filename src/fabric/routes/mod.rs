@@ -224,9 +224,8 @@ impl Client {
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
     pub(crate) fn configuration(&self, observer: &Observer) -> Result<Map<String, Value>, Error> {
-        self.read(Route::Configuration.request(), observer, |body| {
-            members(&body)
-        })
+        let members = |body: Vec<u8>| members(&body);
+        self.read(Route::Configuration.request(), observer, members)
     }
 
     /// `POST /youtube/transcript`, sent once for all callers that want the same transcript at the same time, because it
