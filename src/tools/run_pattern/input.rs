@@ -227,7 +227,7 @@ mod tests {
                      Summarize https://x/y. Write for busy bakers|1. https://x|ftp://x|* https://x/y|s3://x|https://x and https://y|Run extract_wisdom on https://x/y|Shrň mi https://x/y|watch this https://x/y|See https://x|magnet:?xt=urn|mailto:a@b.org|data:text/plain,a|<a href=\"https://x/y\"></a>";
         let holes = "请总结这个PDF|summarize|Can you translate this?|I want you to summarize this article|see above|the user's article|上記の文章|<the user's text>|$(a)|{\"input\": null}|\
                      Explain this code|What does this error mean?|TEXT_GOES_HERE|-p extract_wisdom|the document I uploaded|clipboard contents|{\"text\": \"\", \"pattern\": \"x\"}|[article] [text]|[topic]|Here is the code:\n\n[code]|the output of run_0123456789abcdef0123456789abcdef|this article|My text.|Create summary|\
-                     The article|Summarize my sister's report|Is this code secure?|What went wrong in these logs?|The document is attached.|Who are the actors in x.epub?|Explain this Rust function to a beginner";
+                     The content of the article|Summarize my sister's report|Is this code secure?|What went wrong in these logs?|The document is attached.|Who are the actors in x.epub?|Explain this Rust function to a beginner";
         for link in links.split('|').chain(holes.split('|')) {
             let refusal = said(link).unwrap_err();
             for word in "`input_text`|input_from|the text itself|input_is_text".split('|') {
@@ -281,7 +281,7 @@ mod tests {
                    What is attachment theory?|x.py is ok|Send x.pdf|Is x.py or y.py faster?|open('x.txt').read()|How do I print x.pdf on Linux?|\
                    [docs](https://x)|昨天修复了 2 个错误，见 main.py|TODO 1: Rename X.png|Fix crash when opening 2024.pdf|Sum up https://x.org/a - The moon is cheese|附件是发票，请查收。谢谢，王芳|央行宣布下调存款准备金率 https://x/y|请看国务院部署外贸稳定增长措施 https://x/y|fetch(\"https://x\")|- buy milk\n- call Ana|\
                    (Message from Anna)|[Email sent to Bob]|This article is good.|Can I translate it?|Show the file above the code|As a baker, I want to summarize this|How to write the text|ERROR 404|The pattern summarize is slow|User can translate the page|Эти зумеры|{\"path\": \"\", \"text\": \"Bees make honey.\"}|{\"data\": null, \"errors\": [{\"of\": \"x y\"}]}|0 3 * * * /bin/x.sh|{% block content %}|{{ user }}|your_code fails|\
-                   clean code|with open(\"x.csv\") as f:|Summarize my sister's report on bees and wasps|Is this city safe?|How do I attach a file in Gmail?|Explain this regex: ^a$|The history of the paper file|How I file my notes|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo|os.system(user_input)|How does a process differ from a thread?|\
+                   The Article|clean code|with open(\"x.csv\") as f:|Summarize my sister's report on bees and wasps|Is this city safe?|How do I attach a file in Gmail?|Explain this regex: ^a$|The history of the paper file|How I file my notes|I like this video|Das fasse ich nicht|$(x).y()|以上です|工作总结|todo|os.system(user_input)|How does a process differ from a thread?|\
                    What's the best way to read a file in Python?";
         for text in all.split('|') {
             assert_eq!(said(text), Ok(()), "{text}");

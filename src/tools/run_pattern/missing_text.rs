@@ -40,7 +40,7 @@ const WORD: usize = 4;
 const ENOUGH: usize = 2;
 
 /// What is given for no text.
-const NONE: &str = "null|none|nil|undefined|string|text|input|%s|n/a|tbd|nan|object object|lorem|ninguno|aucun|nessuno|brak|无|没有|なし|없음";
+const NONE: &str = "null|none|nil|undefined|%s|n/a|tbd|nan|object object|lorem|ninguno|aucun|nessuno|brak|无|没有|なし|없음";
 
 /// The list that each word is in. A word that ends with "-" stands for all that begin with it.
 static LIST_OF: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
@@ -167,7 +167,8 @@ fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bo
         content += questions;
     }
     let points = evidence.iter().map(|list| match *list {
-        "the text" if content == 0 => 2,
+        // "The content of the article" has no more; "The Article" may be a title.
+        "the text" if content == 0 && words.len() > 2 => 2,
         "ask" | "this" | "the text" => 1,
         _ => 2,
     });
