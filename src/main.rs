@@ -595,16 +595,13 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     line.field("auth", auth);
     line.log(Level::Info, module_path!());
     service::ready(listening.http.address);
-    let signal = loop {
-        match signals.wait() {
-            Signal::Hangup => {
-                service::tell("RELOADING=1");
-                access.tokens.reload();
-                service::tell("READY=1");
-            }
-            signal => break signal,
-        }
-    };
+    let mut signal = signals.wait();
+    while signal == Signal::Hangup {
+        service::tell("RELOADING=1");
+        access.tokens.reload();
+        service::tell("READY=1");
+        signal = signals.wait();
+    }
     log::info!("{}: letting runs finish", signal.name());
     service::tell("STOPPING=1");
     listening.stop(config.http.drain_timeout);
