@@ -115,13 +115,9 @@ impl LiveRun {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, LiveState> {
-        lock(&self.state)
-    }
-
     /// Adds text, unless the run has ended. True if there is more to be charged now.
     pub(super) fn push(&self, piece: &str) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if !state.is_working() {
             return false;
         }
@@ -141,14 +137,14 @@ impl LiveRun {
 
     /// How long nothing has come from the run; zero before its model is asked and after its end.
     pub(super) fn silence(&self) -> Duration {
-        let state = self.state();
+        let state = lock(&self.state);
         let heard = state.heard.filter(|_| state.is_working());
         heard.map_or(Duration::ZERO, |at| self.clock.steady().saturating_sub(at))
     }
 
     /// How many bytes the run counts for in the limit on kept runs, and whether it is promised.
     pub(super) fn size(&self) -> (usize, bool) {
-        let state = self.state();
+        let state = lock(&self.state);
         let is_promised = state.record.ttl.is_some();
         let is_reserved = is_promised && state.phase == RunPhase::Open;
         let size = (state.text.len() + state.rest).max(if is_reserved { RESERVED } else { 0 });
@@ -160,7 +156,7 @@ impl LiveRun {
     /// # Errors
     /// [`QuotaExceeded`]; the run keeps the memory all the same.
     pub(super) fn charge(&self, is_kept: bool) -> Result<(), QuotaExceeded> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.is_kept = is_kept;
         // Values take about twice the memory of their text.
         let memory = BASE + state.text.capacity() + 2 * state.rest;
@@ -182,7 +178,7 @@ impl LiveRun {
     /// Writes new text and the record, if there is a folder, durably or not.
     pub(super) fn write(&self, record: Option<bool>) {
         let mut files = lock(&self.files);
-        let state = self.state();
+        let state = lock(&self.state);
         // A closing run is written by the thread that closes it.
         let is_due = state.phase == RunPhase::Open && state.is_kept;
         drop(state);
@@ -202,7 +198,7 @@ impl LiveRun {
 
     /// A step begins to ask its model. `earlier` has the outputs of the steps before it.
     pub(super) fn ask(&self, asked: Asked, earlier: &[String]) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let record = Arc::make_mut(&mut state.record);
         (record.asked, record.report.partial) = (Some(asked), earlier.to_vec());
         state.rest = state.record.rest();
@@ -214,7 +210,7 @@ impl LiveRun {
     /// written, the line stays with the run.
     pub(super) fn answered(&self, ledger: Option<&Folder>, outcome: &str, tokens: Option<Spent>) {
         let Some(ledger) = ledger else { return };
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let record = Arc::make_mut(&mut state.record);
         let Some((asked, tokens)) = record.asked.take().zip(tokens) else {
             return;
@@ -265,7 +261,7 @@ impl LiveRun {
 
     /// Must its worker stop?
     pub(super) fn is_stopped(&self) -> bool {
-        let state = self.state().record.state;
+        let state = lock(&self.state).record.state;
         matches!(state, RunState::Cancelled | RunState::Interrupted)
     }
 
@@ -287,7 +283,7 @@ impl LiveRun {
 
     /// Sets its final state, which tells the worker to stop. False if it had one before.
     pub(super) fn stop(&self, end: RunState) -> bool {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let is_working = state.is_working();
         if is_working {
             Arc::make_mut(&mut state.record).end(end, self.clock.today());
@@ -299,7 +295,7 @@ impl LiveRun {
     /// Begins to close the run: no more text is added. Returns the final record, to be written. `None` if another
     /// thread has closed the run, or is closing it, in which case this waits for that thread.
     pub(super) fn begin_close(&self, end: RunState, report: RunReport) -> Option<Record> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.phase != RunPhase::Open {
             drop(state);
             drop(self.wait_closing());
@@ -334,7 +330,7 @@ impl LiveRun {
                 return Err(error);
             }
             // An end that has been shown cannot become a cancellation.
-            let is_shown = self.state().phase == RunPhase::Closed;
+            let is_shown = lock(&self.state).phase == RunPhase::Closed;
             // A process that left the marker has read `working`, and has reported the run as cancelled. So check again
             // once the end can be read.
             loop {
@@ -365,7 +361,7 @@ impl LiveRun {
 
     /// Closes it with this record.
     pub(super) fn closed(&self, record: Record) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.phase = RunPhase::Closed;
         state.record = Arc::new(record);
         drop(state);
@@ -375,26 +371,26 @@ impl LiveRun {
     /// Waits until another thread that closes it has done so.
     fn wait_closing(&self) -> MutexGuard<'_, LiveState> {
         let is_closing = |state: &mut LiveState| state.phase == RunPhase::Closing;
-        wait_while(&self.changed, self.state(), CLOSING, is_closing).0
+        wait_while(&self.changed, lock(&self.state), CLOSING, is_closing).0
     }
 
     /// Keeps it for at least `ttl` milliseconds from its start.
     pub(super) fn set_ttl(&self, ttl: Option<u64>) {
-        Arc::make_mut(&mut self.state().record).ttl = ttl;
+        Arc::make_mut(&mut lock(&self.state).record).ttl = ttl;
     }
 
     pub(super) fn record(&self) -> Arc<Record> {
-        self.state().record.clone()
+        lock(&self.state).record.clone()
     }
 
     pub(super) fn read(&self, from: usize, most: usize) -> String {
-        pieces::part(&self.state().text, from, most)
+        pieces::part(&lock(&self.state).text, from, most)
     }
 
     /// See [`super::Run::wait`].
     pub(super) fn wait(&self, seen: u64, limit: Duration) -> Arc<Record> {
         let has_none = |state: &mut LiveState| !state.record.has_news(seen);
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         state.waiting += 1;
         state = wait_while(&self.changed, state, limit, has_none).0;
         state.waiting -= 1;

@@ -143,10 +143,6 @@ impl Runs {
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        lock(&self.entries)
-    }
-
     /// Are runs kept after their end? Tasks need that.
     pub(crate) fn keeps(&self) -> bool {
         self.keep > 0
@@ -175,13 +171,13 @@ impl Runs {
     /// Can this run be found later, as far as is known by now?
     pub(crate) fn is_kept(&self, run: &Run) -> bool {
         let is_kept = |entry: &RunEntry| entry.is_kept();
-        run.live().is_none() || self.entries().get(&run.id()).is_some_and(is_kept)
+        run.live().is_none() || lock(&self.entries).get(&run.id()).is_some_and(is_kept)
     }
 
     /// How many runs there are that have ended or work in other processes. Those in the folder as they were last seen.
     pub(crate) fn kept(&self) -> usize {
         let is_kept = |entry: &&RunEntry| entry.live(false).is_none();
-        self.entries().values().filter(is_kept).count()
+        lock(&self.entries).values().filter(is_kept).count()
     }
 
     /// Starts the run of this record, after taking the memory for its start. If `account` has no room to keep it, nobody can
@@ -205,7 +201,7 @@ impl Runs {
             account: account.clone(),
             charge: uncharged(account),
         };
-        self.entries().insert(live.id, entry);
+        lock(&self.entries).insert(live.id, entry);
         let is_task = live.size().1;
         let kept = self.charge(&live, self.keeps());
         if kept.is_err() && (is_task || self.charge(&live, false).is_err()) {
@@ -241,7 +237,7 @@ impl Runs {
         anew: bool,
     ) -> Result<bool, QuotaExceeded> {
         loop {
-            let mut entries = self.entries();
+            let mut entries = lock(&self.entries);
             let is_due = |entry: &&mut RunEntry| anew || entry.is_kept();
             let Some(entry) = entries.get_mut(&id).filter(is_due) else {
                 return Ok(false);
@@ -255,7 +251,7 @@ impl Runs {
             if self.evict(&account, |_| true) {
                 continue;
             }
-            let mut entries = self.entries();
+            let mut entries = lock(&self.entries);
             let entry = entries.get_mut(&id).filter(|_| !is_promised);
             let entry = entry.ok_or(QuotaExceeded)?;
             let is_given = |live: Arc<LiveRun>| live.is_given.load(Ordering::Relaxed);
@@ -287,7 +283,7 @@ impl Runs {
     /// Writes the end of a run, if there is a folder, and closes the run. Forgets a run that should not be kept. False
     /// if the end was not written.
     fn store(&self, live: &LiveRun, mut record: Record) -> bool {
-        let entries = self.entries();
+        let entries = lock(&self.entries);
         let entry = entries.get(&live.id).filter(|entry| entry.is_kept());
         let kept = entry.map(|entry| entry.account.clone());
         drop(entries);
@@ -297,7 +293,7 @@ impl Runs {
             let make_room = || self.evict(account, |entry| entry.run.live().is_none());
             live.write_end(folder, &mut record, &make_room)
         });
-        let (now, mut entries) = (self.now(), self.entries());
+        let (now, mut entries) = (self.now(), lock(&self.entries));
         // A run that should be written once more may have been evicted in the meantime.
         let entry = entries.get_mut(&live.id).filter(|_| kept.is_some());
         let is_gone = entry.is_none();
@@ -324,7 +320,7 @@ impl Runs {
         let _alone = lock(&self.rewriting);
         let Some(folder) = &self.ledger else { return };
         let ended = |entry: &RunEntry| entry.live(true);
-        let mut unwritten: Vec<_> = self.entries().values().filter_map(ended).collect();
+        let mut unwritten: Vec<_> = lock(&self.entries).values().filter_map(ended).collect();
         unwritten.sort_by_cached_key(|live| live.size().0);
         let store = |live: &Arc<LiveRun>| self.store(live, Record::clone(&live.record()));
         if folder.flush() == 0 && unwritten.iter().all(store) {
@@ -347,7 +343,7 @@ impl Runs {
         let now = self.now();
         let is_expired =
             |_: &RunId, entry: &mut RunEntry| self.is_expired(entry.age, now, &entry.run);
-        let expired: Vec<_> = self.entries().extract_if(is_expired).collect();
+        let expired: Vec<_> = lock(&self.entries).extract_if(is_expired).collect();
         expired.iter().for_each(|(id, _)| self.forget(*id));
         !expired.is_empty()
     }
@@ -364,14 +360,14 @@ impl Runs {
             let ttl = is_theirs.then(|| entry.run.known().ttl)?;
             entry.age.may_go(ttl, now).map(|ended| (ended, *id))
         };
-        let oldest = self.entries().iter().filter_map(may_go).min();
+        let oldest = lock(&self.entries).iter().filter_map(may_go).min();
         oldest.inspect(|(_, id)| self.forget(*id)).is_some()
     }
 
     /// Removes a run, also its files: from now on nobody finds it.
     pub(crate) fn forget(&self, id: RunId) {
         // Dropped only after the lock is released.
-        let _removed = self.entries().remove(&id);
+        let _removed = lock(&self.entries).remove(&id);
         if let Some(folder) = &self.folder {
             folder.remove(id, &ALL);
         }
@@ -382,7 +378,7 @@ impl Runs {
     pub(crate) fn find(&self, id: &str, caller: &Identity) -> Option<Run> {
         let id = RunId::parse(id)?;
         let known = |entry: &RunEntry| (entry.run.clone(), entry.age);
-        let known = self.entries().get(&id).map(known);
+        let known = lock(&self.entries).get(&id).map(known);
         let (run, age) = match known {
             Some((Run::Live(live), age)) => {
                 live.look();
@@ -406,7 +402,7 @@ impl Runs {
             return None;
         }
         self.sweep();
-        let entries = self.entries();
+        let entries = lock(&self.entries);
         let runs = entries.values().map(|entry| &entry.run);
         let theirs = runs.filter(|run| run.known().owner == *caller);
         let mut found = Vec::from_iter(theirs.cloned());
@@ -456,7 +452,7 @@ impl Runs {
             Ok(names) => names,
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
         };
-        let mut entries = self.entries();
+        let mut entries = lock(&self.entries);
         // A run that has begun and ended since then is only found the next time.
         let is_live = |entry: &RunEntry| entry.run.live().is_some();
         entries.retain(|id, entry| is_live(entry) || names.get(id).is_some_and(|has| *has));
@@ -482,7 +478,7 @@ impl Runs {
         let (id, bytes) = (record.id, record.bytes as usize + record.rest());
         let age = self.age(&record);
         let run = Run::Stored(folder.clone(), record.bare());
-        let mut entries = self.entries();
+        let mut entries = lock(&self.entries);
         let entry = entries.entry(id).or_insert_with(|| RunEntry {
             run: run.clone(),
             age,
@@ -501,7 +497,7 @@ impl Runs {
     /// written before. For the end of the process.
     pub(crate) fn interrupt_all(&self) {
         let open = |entry: &RunEntry| entry.live(false);
-        let open: Vec<_> = self.entries().values().filter_map(open).collect();
+        let open: Vec<_> = lock(&self.entries).values().filter_map(open).collect();
         // All runs are stopped before any is written, because writing takes time and each token costs money. Most are
         // written by their own workers meanwhile.
         for live in &open {
