@@ -132,12 +132,9 @@ fn files<'a>(
     if is_plugin {
         let version = [("@VERSION@", env!("CARGO_PKG_VERSION"))];
         // The manifest comes first: it shows whose plugin this is.
-        for (name, text) in [
-            ("plugin.json", include_str!("plugin.json")),
-            ("mcp.json", include_str!("mcp.json")),
-        ] {
-            files.push((name.to_owned(), name, filled(text, &version)));
-        }
+        let own = |name, text| (String::from(name), name, filled(text, &version));
+        files.push(own("plugin.json", include_str!("plugin.json")));
+        files.push(own("mcp.json", include_str!("mcp.json")));
     }
     if what != "skills" {
         let path = format!("{folder}fabric/SKILL.md");
