@@ -119,15 +119,14 @@ fn proxy(
     let named = read(["HTTP_PROXY", "HTTPS_PROXY"][usize::from(is_https)]);
     let named = named.or_else(|| read("ALL_PROXY"));
     let exempt = read("NO_PROXY").unwrap_or_default();
-    let Some(named) = named.filter(|_| !host.leads_here() && !is_exempt(host, &exempt)) else {
-        return Ok(None);
-    };
+    let named = named.filter(|_| !host.leads_here() && !is_exempt(host, &exempt));
     let is_usable = |proxy: &Proxy| match proxy.protocol() {
         ProxyProtocol::Https => cfg!(feature = "tls"),
         kind => kind == ProxyProtocol::Http,
     };
-    let found = Proxy::new(named.trim_ascii()).ok().filter(is_usable);
-    found.map(Some).ok_or_else(|| NO_HTTP_PROXY.to_owned())
+    let found = |named: String| Proxy::new(named.trim_ascii()).ok().filter(is_usable);
+    let found = named.map(|named| found(named).ok_or_else(|| NO_HTTP_PROXY.to_owned()));
+    found.transpose()
 }
 
 /// Whether NO_PROXY, with this value, has this host or a domain above it.
