@@ -98,7 +98,7 @@ pub(crate) fn run(
     let mut signals = signals::install(false);
     let other = screen.clone();
     spawn("signals", "the first Ctrl-C does nothing", move || {
-        let code = signals.wait().exit_code();
+        let code = 128 + signals.wait().row().0;
         other.stopped.store(code, Ordering::SeqCst);
         if !other.has_begun.load(Ordering::SeqCst) {
             say("Cancelled.");

@@ -16,7 +16,7 @@ pub(crate) use unix::install;
 
 table! {
     /// A signal that asks the process to end, or to read its files again: its number and name.
-    Signal: (u8, &'static str) as row {
+    Signal: (u8, &'static str) as pub(crate) row {
         /// Read the files again.
         Hangup = (1, "SIGHUP");
         /// Ctrl-C.
@@ -30,11 +30,6 @@ impl Signal {
     /// The name, for the log.
     pub(crate) fn name(self) -> &'static str {
         self.row().1
-    }
-
-    /// The exit code of a process that it ends: 128 + its number.
-    pub(crate) fn exit_code(self) -> u8 {
-        128 + self.row().0
     }
 }
 
