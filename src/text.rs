@@ -152,8 +152,12 @@ pub(crate) fn hint(wanted: &str, candidates: &[&str], all: &str) -> String {
 
 /// Whether two names differ only by a typing error: one or two edits. Case and separators are ignored.
 pub(crate) fn is_misspelled(name: &str, other: &str) -> bool {
+    edits(name, other, (letters(name).count() / 3).min(2))
+}
+
+/// Whether at most so many edits make one name of the other. Case and separators are ignored.
+pub(crate) fn edits(name: &str, other: &str, most: usize) -> bool {
     let [name, other] = [name, other].map(|name| Vec::from_iter(letters(name)));
-    let most = (name.len() / 3).min(2);
     edit_distance(&name, &other, most) <= most
 }
 

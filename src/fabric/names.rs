@@ -111,6 +111,16 @@ fn accents_alike(name: impl Iterator<Item = char>) -> String {
     alike
 }
 
+/// Whether a name says that there is none.
+pub(crate) fn is_nothing(name: &str) -> bool {
+    name.eq_ignore_ascii_case("none") || name.eq_ignore_ascii_case("null")
+}
+
+/// Whether a name leaves the choice to Fabric.
+pub(crate) fn is_usual(name: &str) -> bool {
+    is_nothing(name) || ["default", "auto"].contains(&&*name.to_lowercase())
+}
+
 /// Parses the name of a model or vendor: at most 128 characters, no control characters. Slashes and colons are allowed
 /// (`meta-llama/x`, `llama3:8b`); empty means Fabric's default.
 pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {

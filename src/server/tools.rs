@@ -11,7 +11,7 @@ use crate::fabric::names::suggestion;
 use crate::protocol::{Feature, Node, Params, Refusal, Revision, jsonrpc, pages};
 use crate::search::shipped;
 use crate::text::shown;
-use crate::tools::{self, Place, Policy, SHELL, TOOLS, Tool};
+use crate::tools::{self, Place, Policy, SHELL, TOOLS, Tool, is_meant};
 
 use super::{Action, Request, Server, tasks};
 
@@ -110,13 +110,15 @@ pub(super) fn call(server: &Server, mut request: Request<'_>) -> Result<Action, 
     let Some(tool) = offered().find(|tool| tool.name == name) else {
         let shown = shown(name, 64);
         let names = Vec::from_iter(offered().map(|tool| tool.name)).join(", ");
-        let word = name.rsplit('_').next().unwrap_or(name);
-        let meant = offered().find(|tool| tool.title.rsplit(' ').next() == Some(word));
-        let hint = match shipped(name) {
-            Some(_) => {
-                format!(" It is a pattern: give fabric_run_pattern pattern_name \"{shown}\".")
+        let bare = |name| str::trim_start_matches(name, "fabric").trim_start_matches('_');
+        let hint = match bare(name) {
+            name if shipped(name).is_some() => {
+                format!(" It is a pattern: give fabric_run_pattern pattern_name \"{name}\".")
             }
-            None => suggestion(meant.map(|tool| tool.name)),
+            name => {
+                let mut tools = offered().map(|tool| tool.name);
+                suggestion(tools.find(|tool| is_meant(name, bare(tool))))
+            }
         };
         let refusal = Refusal::params(format!(
             "There is no tool \"{shown}\": the tools are {names}.{hint}"

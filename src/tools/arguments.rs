@@ -11,18 +11,18 @@
 //! numbers, truth values, lists and objects in strings, or a whole number where a string is meant.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::account::Resource;
 use crate::config::MAX_STRING;
 use crate::encoding::json::decode;
 use crate::error::MOST_FAULTS;
-use crate::fabric::names::{self, suggestion};
+use crate::fabric::names::{self, is_nothing, is_usual, suggestion};
 use crate::fabric::{Chat, Error, Name, Place};
 use crate::protocol::Node;
 use crate::search;
-use crate::text::{closest, joined, letters, shown};
+use crate::text::{edits, is_language, letters, shown};
 
 use super::{CallPlan, invalid};
 
@@ -48,6 +48,8 @@ pub(super) struct Arguments<'a> {
     tool: &'static str,
     place: Place,
     given: Given<'a>,
+    /// What was given under wrong names.
+    mistakes: &'a [Mistake<'a>],
     /// What was asked for so far, in this order.
     pub(super) asked: Vec<Argument>,
     /// Arguments that are accepted although they are not in the schema.
@@ -61,6 +63,15 @@ pub(super) struct Arguments<'a> {
 
 type Constraints = Box<dyn Fn() -> String>;
 
+/// Something given under a wrong name.
+struct Mistake<'a> {
+    /// The argument that it is meant to be, or a variable, as `variables.` and its name.
+    meant: Option<&'static str>,
+    node: &'a Node<'a>,
+    /// Its refusal, which suggests that. What only stands in a wrong place has none.
+    fault: Option<Error>,
+}
+
 /// What an argument is called, a colon, and its description.
 type ArgumentLine = &'static str;
 
@@ -71,18 +82,20 @@ pub(super) const INPUT: ArgumentLine = "input_text: What the pattern works on.";
 pub(super) const VARIABLES: ArgumentLine =
     "variables: A value for each of the pattern's variables, by name.";
 
-/// What models call arguments by mistake, and what they mean.
+/// What models call arguments and tools by mistake: the right name, and wrong ones.
 const MEANT: &str = include_str!("meant.txt");
 
-/// What stands in it for what models wrap arguments in.
+/// What stands in it for what models wrap arguments in, and for what no tool has.
 const WRAPPER: &str = "arguments";
+const NOTHING: &str = "-";
 
 /// An empty value of this argument would make a free call a paid one.
 pub(super) const FREE: &str = "dry_run";
 
 impl<'a> Arguments<'a> {
     /// What `read` makes of the arguments of a call of `tool`, or of the members of an object in them: those `given` at
-    /// `place`.
+    /// `place`. It reads again with what wrong names are meant to be: these are refused, with all that is wrong with their
+    /// values. The pattern may be among them, and which variables it has decides what others mean.
     ///
     /// # Errors
     /// All refusals in one.
@@ -90,17 +103,27 @@ impl<'a> Arguments<'a> {
         tool: &'static str,
         place: Place,
         given: Given<'a>,
-        read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
+        read: impl Fn(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut arguments = Arguments {
-            tool,
-            place,
-            given,
-            ..Arguments::default()
-        };
-        let value = read(&mut arguments);
-        arguments.faults.extend(value.as_ref().err().cloned());
-        arguments.faults().and(value)
+        let mut mistakes = Vec::new();
+        loop {
+            let mut arguments = Arguments {
+                tool,
+                place: place.clone(),
+                given,
+                mistakes: &mistakes,
+                faults: faults_of(&mistakes).cloned().collect(),
+                ..Arguments::default()
+            };
+            let value = read(&mut arguments);
+            let found = arguments.mistakes(given);
+            if faults_of(&found).eq(faults_of(&mistakes)) {
+                arguments.faults.extend(value.as_ref().err().cloned());
+                return arguments.faults().and(value);
+            }
+            drop(arguments);
+            mistakes = found;
+        }
     }
 
     /// What `read` asks for.
@@ -314,7 +337,8 @@ impl<'a> Arguments<'a> {
         (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
     ) -> Option<f64> {
-        let is_wait = line.starts_with("wait_seconds");
+        let names = ["wait_seconds", "limit", "max_chars"];
+        let is_most = names.iter().any(|name| line.starts_with(name));
         // JavaScript knows one kind of number: 5.0 is 5.
         let is_allowed = |number: &f64| {
             (least..=most).contains(number) && (json_type == "number" || number.fract() == 0.0)
@@ -325,7 +349,7 @@ impl<'a> Arguments<'a> {
             let Node::Number(number) = &*node else {
                 return Err(wrong_type(path, &allowed, &node));
             };
-            let most = if is_wait { most } else { f64::MAX };
+            let most = if is_most { most } else { f64::MAX };
             let found = number.as_f64().map(|number| number.min(most));
             let refusal = || invalid(format!("`{path}` is {number}: it must be {allowed}."));
             found.filter(is_allowed).ok_or_else(refusal)
@@ -347,7 +371,7 @@ impl<'a> Arguments<'a> {
 
     /// Pattern variables, names and values checked by Fabric's guard.
     pub(super) fn variables(&mut self, line: ArgumentLine) -> BTreeMap<String, String> {
-        let example = self.place.give_in("variables", &["lang_code"], "\"de\"");
+        let example = self.place.give_in("variables", &["lang_code"], "\"…\"");
         let read = |path: &str, node: &Node<'_>| {
             let node = unquoted(node);
             let Node::Object(members) = &*node else {
@@ -378,8 +402,12 @@ impl<'a> Arguments<'a> {
         };
         let constraints = || r#""additionalProperties":{"type":"string"},"#.to_owned();
         let found = self.ask(line, "object", Box::new(constraints), read);
-        let (variables, faults) = found.unwrap_or_default();
+        let (mut variables, faults) = found.unwrap_or_default();
         self.faults.extend(faults);
+        variables.extend(self.mistakes.iter().filter_map(|mistake| {
+            let name = mistake.meant?.strip_prefix("variables.")?;
+            Some((name.to_owned(), mistake.node.text()?.to_owned()))
+        }));
         variables
     }
 
@@ -465,63 +493,108 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// All that is wrong with the arguments, and those that were not asked for. To be asked once.
+    /// All that is wrong with the arguments. To be asked once.
     pub(super) fn faults(&mut self) -> Result<(), Error> {
-        let known: Vec<&str> = self.asked.iter().map(|argument| argument.name).collect();
-        let is_unknown = |(name, node): &&(Cow<'_, str>, Node<'_>)| {
-            let mut all = known.iter().chain(&self.former);
-            (!node.is_empty() || search::shipped(name).is_some()) && !all.any(|known| known == name)
+        Error::all(std::mem::take(&mut self.faults))
+    }
+
+    /// What was not asked for among what was `given`, in the same order however it is given.
+    fn mistakes<'g>(&self, given: Given<'g>) -> Vec<Mistake<'g>> {
+        let mut known = self.asked.iter().map(|argument| argument.name);
+        let is_unknown = |(name, node): &&GivenArgument<'_>| {
+            (!node.is_empty() || search::shipped(name).is_some())
+                && !known
+                    .clone()
+                    .chain(self.former.iter().copied())
+                    .any(|known| known == name)
         };
-        let given = std::mem::take(&mut self.given);
         let unknown = given.iter().filter(is_unknown);
-        // The same order however they are given.
-        let unknown: BTreeSet<&str> = unknown.map(|(name, _)| &**name).collect();
-        let mut faults = Vec::new();
-        let is_object = |name: &str| {
-            let mut objects = given.iter().filter(|one| matches!(one.1, Node::Object(_)));
-            objects.any(|(given, _)| given == name)
+        let unknown = BTreeMap::from_iter(unknown.map(|(name, node)| (&**name, node)));
+        // Some clients add an argument where there is none. Others would not be shown.
+        let most = if known.next().is_some() {
+            MOST_FAULTS
+        } else {
+            0
         };
-        // An error shows no more than this many faults.
-        for name in unknown.into_iter().take(MOST_FAULTS) {
-            let path = self.place.path(&shown(name, 64));
-            let of = match &self.place {
-                Place::Object(object) => object,
-                _ => self.tool,
-            };
-            // A variable, only if the pattern has it.
-            let is_known = |meant: &&str| {
-                let (object, variable) = meant.split_once('.').unwrap_or((meant, ""));
-                known.contains(&object) && self.sentence.contains(variable)
-            };
-            // What belongs beside the object that it is in.
-            let object = path.replace(char::is_numeric, "");
-            let beside = meant(&object).filter(|_| path != name);
-            let one = meant(name).filter(is_known).chain(beside).next();
-            let near = || closest(name, known.iter().copied());
-            let mut meant = one.map_or_else(near, |one| vec![one]);
-            // An argument that is given as well cannot be the one that was meant.
-            meant.retain(|meant| given.iter().all(|(given, _)| given != meant));
-            let meant = meant.iter().map(|meant| match meant.split_once('.') {
-                Some((object, member)) => self.place.give_in(object, &[member], "…"),
-                None => (*meant).to_owned(),
-            });
-            let hint = match Vec::from_iter(meant).as_slice() {
-                [] if known.is_empty() => ": it takes none.".to_owned(),
-                [] if is_meant(name, WRAPPER) && is_object(name) => {
-                    ": give what is in it beside it.".to_owned()
-                }
-                _ if search::shipped(name).is_some() => format!(
-                    "; did you mean pattern_name \"{name}\", and what is in it as variables?"
-                ),
-                [] if !faults.is_empty() => ".".to_owned(),
-                [] => format!(": it takes {}.", known.join(", ")),
-                meant => format!("; did you mean {}?", joined(meant, "or")),
-            };
-            let detail = format!("`{path}` is not an argument of {of}{hint}");
-            faults.push(invalid(detail));
+        let mut mistakes = Vec::new();
+        for (name, node) in unknown.into_iter().take(most) {
+            let mistake = self.mistake(name, name, node, given, mistakes.is_empty());
+            let is_wrapper = mistake.meant.is_none() && is_meant(name, WRAPPER);
+            mistakes.push(mistake);
+            if let (Node::Object(members), true) = (node, is_wrapper) {
+                mistakes.extend(members.iter().take(MOST_FAULTS).map(|(member, node)| {
+                    self.mistake(member, &format!("{name}.{member}"), node, given, false)
+                }));
+            }
         }
-        faults.append(&mut self.faults);
-        Error::all(faults)
+        mistakes
+    }
+
+    /// What is meant by something of a wrong `name`, or in a wrong object, at `path`.
+    fn mistake<'g>(
+        &self,
+        name: &str,
+        path: &str,
+        node: &'g Node<'g>,
+        given: Given<'g>,
+        lists_all: bool,
+    ) -> Mistake<'g> {
+        let asked = self.asked.iter().map(|argument| argument.name);
+        // What is given already is not what was meant; a variable, only if the pattern has it.
+        let is_open = |meant: &&str| {
+            let (object, variable) = meant.split_once('.').unwrap_or((meant, ""));
+            asked.clone().any(|known| known == object)
+                && self.sentence.contains(variable)
+                && given.iter().all(|(given, _)| given != meant)
+        };
+        let meanings = || meanings().map(|(meant, _)| meant);
+        let mut open = meanings().chain(asked.clone()).filter(is_open);
+        let meant = open.find(|meant| is_meant(name, meant));
+        let has_pattern = || {
+            given
+                .iter()
+                .any(|(given, _)| is_meant(given, "pattern_name"))
+        };
+        // What belongs beside the object that it is in.
+        let shown = self.place.path(&shown(path, 64));
+        let object = shown.replace(char::is_numeric, "");
+        let beside = || meanings().find(|meant| object != name && is_meant(&object, meant));
+        let hint = match meant.or_else(beside) {
+            _ if search::shipped(name).is_some() => {
+                let has_text = node.text().is_some() && is_open(&"input_text");
+                let rest = ["variables", "input_text"][usize::from(has_text)];
+                format!("; did you mean pattern_name \"{name}\", and what is in it as {rest}?")
+            }
+            Some("then") if !has_pattern() => {
+                "; did you mean the first of them as pattern_name, and the rest as then?".to_owned()
+            }
+            Some(meant) => match meant.split_once('.') {
+                Some((object, member)) => {
+                    let value = node
+                        .text()
+                        .filter(|text| is_language(text) && !is_usual(text));
+                    let value = value.map_or("…".to_owned(), |text| format!("\"{text}\""));
+                    format!(
+                        "; did you mean {}?",
+                        self.place.give_in(object, &[member], &value)
+                    )
+                }
+                None => format!("; did you mean {meant}?"),
+            },
+            None if is_meant(name, WRAPPER) && matches!(node, Node::Object(_)) => {
+                ": move its members one level up.".to_owned()
+            }
+            None if is_meant(name, NOTHING) => ": leave it out.".to_owned(),
+            None if lists_all => format!(": it takes {}.", Vec::from_iter(asked).join(", ")),
+            None => ".".to_owned(),
+        };
+        let of = match &self.place {
+            Place::Object(object) => object,
+            _ => self.tool,
+        };
+        let fault = (path == name || meant != Some(name))
+            .then(|| invalid(format!("`{shown}` is not an argument of {of}{hint}")));
+        Mistake { meant, node, fault }
     }
 
     /// An argument as `read` reads it, which gets its name as refusals have it; `None` if left out or refused.
@@ -540,16 +613,11 @@ impl<'a> Arguments<'a> {
             description: description.into(),
             required: false,
         });
-        // Reading goes on with what has another name by mistake, or is wrapped: that is refused, with all that is wrong
-        // with it.
-        let find = |is_it: &dyn Fn(&str) -> bool| self.given.iter().find(|(given, _)| is_it(given));
-        let found = find(&|given| given == name);
-        let found = found.or_else(|| find(&|given| is_meant(given, name)));
-        let within = || match find(&|given| is_meant(given, WRAPPER))? {
-            (_, Node::Object(inner)) => inner.iter().find(|(given, _)| is_meant(given, name)),
-            _ => None,
-        };
-        let (_, node) = found.or_else(within)?;
+        let given = self.given.iter().find(|(given, _)| given == name);
+        let given = given.map(|(_, node)| node);
+        let mut mistakes = self.mistakes.iter();
+        let mut meant = || mistakes.find(|mistake| mistake.meant == Some(name));
+        let node = given.or_else(|| Some(meant()?.node))?;
         if node.is_empty() && (name != FREE || *node == Node::Null) && !has_pattern(node) {
             return None;
         }
@@ -590,30 +658,25 @@ fn named(text: &str) -> Vec<Node<'static>> {
     steps.unwrap_or_else(|| vec![step(text)])
 }
 
-/// Whether a name says that there is none.
-fn is_nothing(name: &str) -> bool {
-    name.eq_ignore_ascii_case("none") || name.eq_ignore_ascii_case("null")
+/// Whether what has this name may be meant to be that argument or tool. What models often write is no typing error.
+pub(crate) fn is_meant(given: &str, name: &str) -> bool {
+    let is_it = |wrong: &str| letters(given).eq(letters(wrong));
+    let is_near = |wrong: &str| given.len() > 4 && edits(given, wrong, given.len() / 10 + 1);
+    let is = |is_it: &dyn Fn(&str) -> bool, of: Option<&str>| {
+        of.is_some_and(is_it)
+            || meanings().any(|(meant, wrong)| {
+                of.is_none_or(|of| of == meant) && wrong.split(' ').any(is_it)
+            })
+    };
+    is(&is_it, Some(name)) || is(&is_near, Some(name)) && !is(&is_it, None)
 }
 
-/// Whether a name leaves the choice to Fabric.
-pub(super) fn is_usual(name: &str) -> bool {
-    is_nothing(name) || ["default", "auto"].contains(&&*name.to_lowercase())
+fn meanings() -> impl Iterator<Item = (&'static str, &'static str)> {
+    MEANT.lines().filter_map(|row| row.split_once(" < "))
 }
 
-/// Whether what has this name may be meant to be that argument.
-pub(super) fn is_meant(given: &str, name: &str) -> bool {
-    // Only the lines of this one: a hostile call has thousands of names.
-    let mut lines = MEANT.lines().filter_map(|pair| pair.strip_prefix(name));
-    let mut is_wrong = |wrong: &str| wrong.split(' ').any(|wrong| wrong == given);
-    letters(given).eq(letters(name))
-        || lines.any(|line| line.strip_prefix(" < ").is_some_and(&mut is_wrong))
-}
-
-/// What an argument of this name may be meant to be.
-fn meant(name: &str) -> impl Iterator<Item = &'static str> {
-    let names = MEANT.lines().filter_map(|pair| pair.split_once(" < "));
-    let names = names.filter(move |(_, wrong)| wrong.split(' ').any(|wrong| wrong == name));
-    names.map(|(meant, _)| meant)
+fn faults_of<'m>(mistakes: &'m [Mistake<'_>]) -> impl Iterator<Item = &'m Error> {
+    mistakes.iter().filter_map(|mistake| mistake.fault.as_ref())
 }
 
 /// What `read` makes of the members of an object at `path`. A string is the one member that `bare` says.
@@ -622,7 +685,7 @@ fn members<T>(
     path: &str,
     node: &Node<'_>,
     bare: fn(&str) -> &'static str,
-    read: impl FnOnce(&mut Arguments<'_>) -> Result<T, Error>,
+    read: impl Fn(&mut Arguments<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let (node, place) = (unquoted(node), Place::Object(path.to_owned()));
     match &*node {
@@ -655,7 +718,7 @@ fn string<'a>(path: &str, node: &'a Node<'_>, wanted: &str) -> Result<Cow<'a, st
 fn wrong_type(path: &str, wanted: &str, found: &Node<'_>) -> Error {
     let found = match found {
         Node::Null => "null",
-        Node::Bool(_) => "a truth value",
+        Node::Bool(_) => "a boolean",
         Node::Number(_) => "a number",
         Node::Text(_) => "a string",
         Node::List(_) => "a list",
@@ -749,7 +812,7 @@ mod tests {
     #[test]
     fn refusals_name_the_argument_and_what_is_allowed() {
         for case in [
-            r#"{"x": true} => `x` must be a string, not a truth value."#,
+            r#"{"x": true} => `x` must be a string, not a boolean."#,
             r#"{"f": "5"} => `f` must be true or false, not a string."#,
             r#"{"f": "yes"} => `f` must be true or false, not a string."#,
             r#"{"dry_run": {}} => `dry_run` must be true or false, not an object."#,

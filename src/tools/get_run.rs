@@ -74,8 +74,9 @@ pub(super) fn find(context: &Context, argument: &str, run_id: &str) -> Result<Ru
     let (runs, owner) = (&context.backend.runs, &context.caller().identity);
     let own = context.run().map(|own| own.run().id());
     let before = |run: &Run| Some(run.id()) != own;
-    let id = run_id.to_lowercase();
+    let id = run_id.trim_matches(['"', '\'', '`']).to_lowercase();
     let is_last = ["last", "latest"].contains(&&*id);
+    let id = format!("run_{}", id.trim_start_matches("run_"));
     let last = || runs.list(owner)?.into_iter().find(before);
     let found = runs.find(&id, owner).or_else(|| is_last.then(last)?);
     let why = || match is_last {

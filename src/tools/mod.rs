@@ -40,6 +40,7 @@ use crate::protocol::{Node, Refusal, ResultWriter, Revision, jsonrpc};
 use crate::text::{closest, wrapped};
 use crate::{logging, metrics};
 
+pub(crate) use arguments::is_meant;
 use arguments::{Arguments, FREE, Given, GivenArgument, unquoted};
 pub(crate) use context::{
     Backend, CallHead, CallPlan, Context, ContextState, LOOK_UP, MethodWork, Peer, RELATED_TASK,

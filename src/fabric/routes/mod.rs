@@ -433,11 +433,14 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
             return true;
         };
         let within = value.trim_matches(['<', '>', '[', ']', '{', '}']);
-        // Models copy the "…" of the shape below, or leave a placeholder: "<lang_code>", "<language>".
-        let is_blank = value.is_empty() || value.starts_with('<') && value.ends_with('>');
-        is_blank && search::shipped(pattern).is_some()
-            || ["…", "..."].contains(&value)
-            || names::is_same(within, name)
+        let is = |blank: &str| names::is_same(within, blank);
+        // Copied from the shape below, or a place for it: "<lang_code>", "<language>".
+        let is_blank = value.is_empty()
+            || value.starts_with('<') && value.ends_with('>')
+            || names::is_usual(value)
+            || is("language")
+            || is("target language");
+        is_blank && search::shipped(pattern).is_some() || ["…", "..."].contains(&value) || is(name)
     };
     let missing = needed.iter().filter(is_missing).map(String::as_str);
     let missing = Vec::from_iter(missing.take(MAX_VARIABLES));
@@ -449,15 +452,23 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
     }
     // Variables that were given are in the shape too, because a repeated call has only what the shape shows.
     let all = Vec::from_iter(needed.iter().take(MAX_VARIABLES).map(String::as_str));
+    // The language may have been given as something else.
+    let is_language = |(name, value): &(&String, &String)| {
+        name.to_lowercase().contains("lang") && !needed.contains(name) && text::is_language(value)
+    };
+    let language = given.iter().find(is_language);
+    let language = language.map_or(&step.language, |(_, value)| value);
+    let value = match all[..] {
+        ["lang_code"] if !language.is_empty() => format!("\"{language}\""),
+        _ => "\"…\"".to_owned(),
+    };
     let shape = match place {
         Place::Object(object) => {
-            let variables = place.give_in("\"variables\":", &all, "\"…\"");
+            let variables = place.give_in("\"variables\":", &all, &value);
             format!("{object} {{\"pattern_name\": \"{pattern}\", {variables}}}")
         }
-        _ => place.give_in("variables", &all, "\"…\""),
+        _ => place.give_in("variables", &all, &value),
     };
-    // Weak models copy "…" as it is, so the most frequent variable gets a value.
-    let shape = shape.replace("lang_code\": \"…", "lang_code\": \"de");
     let unknown = given.keys().filter(|name| !needed.contains(name));
     let unknown = match &*names::in_quotes(unknown.map(String::as_str), "or") {
         "" => String::new(),

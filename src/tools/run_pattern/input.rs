@@ -29,7 +29,8 @@ impl InputSource {
     pub(super) fn read(arguments: &mut Arguments<'_>) -> Result<Option<InputSource>, Error> {
         let video = "youtube: Address at youtube.com or youtu.be.";
         let video = arguments.parsed(video, "a string", |path, url| {
-            let other = " Give a text as input_text, and the id of a run as run_id.";
+            let other = " Only videos at YouTube are opened: get the text of any other page or file \
+                yourself and give it as input_text. Give the id of a run as run_id.";
             VideoId::parse(path, url).map_err(|error| invalid(error.detail + other))
         });
         let style = TranscriptStyle::read(arguments);
@@ -140,7 +141,7 @@ pub(super) fn check(step: &Chat, text: &str) -> Result<(), Error> {
     };
     let as_it_is = step.place.give("input_is_text", "true");
     let detail = format!(
-        "`input_text` {what}. {as_it_is} would run the pattern on it as it is. Nothing was run."
+        "`input_text` {what}. Only if it is itself the text to work on, add {as_it_is}. Nothing was run."
     );
     Err(invalid(detail).about("input_text"))
 }

@@ -13,10 +13,11 @@ mod thinking;
 
 use crate::account::Resource;
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
-use crate::fabric::{Chat, Error, Kind};
+use crate::fabric::names::is_usual;
+use crate::fabric::{Chat, Error, Kind, Name};
 use crate::text::is_language;
 
-use super::arguments::{INPUT, PATTERN, VARIABLES, is_usual};
+use super::arguments::{INPUT, PATTERN, VARIABLES};
 use super::name_lookup::instead;
 use super::{Arguments, Policy, Tool, ToolWork, invalid};
 use input::InputSource;
@@ -84,6 +85,7 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<ToolWork, E
                 is_thinking,
                 "off, low, medium, high, or a number of tokens as a string",
             )
+            .map(|thinking| thinking.to_lowercase())
             .unwrap_or_default(),
         search: arguments.flag(
             "search: Let the model search the web, if its vendor can.",
@@ -137,7 +139,10 @@ fn declare(arguments: &mut Arguments<'_>, policy: &Policy) -> Result<ToolWork, E
         return Err(error.about("dry_run"));
     }
     // A dry run pays nothing, and a context or a session may be what the input is about.
-    let as_is = dry_run || is_text || steps[0].context.is_some() || steps[0].session.is_some();
+    let is_stored =
+        |name: &Option<Name>| name.as_ref().is_some_and(|name| !is_usual(name.as_str()));
+    let is_stored = is_stored(&steps[0].context) || is_stored(&steps[0].session);
+    let as_is = dry_run || is_text || is_stored;
     let has_attachments = arguments.former("attachments");
     if has_attachments && as_is {
         warnings.push(NOT_READ.to_owned());
@@ -210,7 +215,7 @@ fn after(first: &Chat, step: Chat) -> Chat {
 /// Fabric takes four words or a number of tokens, and fails with a bare 400 on anything else.
 fn is_thinking(value: &str) -> bool {
     let is_number = value.len() <= 9 && value.bytes().all(|b| b.is_ascii_digit());
-    is_number || ["off", "low", "medium", "high"].contains(&value)
+    is_number || ["off", "low", "medium", "high"].contains(&&*value.to_lowercase())
 }
 
 /// Vendors take a time zone or the code of a language.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fabric::names::did_you_mean;
+use crate::fabric::names::{did_you_mean, is_usual};
 use crate::fabric::{
     Cause, Chat, Error, Kind, Models, Name, NameList, Observer, Place, Route, Until, lacks_nothing,
     not_found, template,
@@ -47,13 +47,14 @@ pub(super) fn check(
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
         for step in &mut *steps {
+            leave_out(&mut step.strategy, &known);
             let why = |name: &str| no_strategy(name, (*all).as_deref());
             let (place, name) = (&step.place, step.strategy.as_mut());
             found.extend(name.map(|name| is_known(place, "strategy", name, &known, why)));
         }
     }
     // Context and session belong to the first step. Fabric's error for a context would show a path of its host.
-    if let Some(name) = &mut steps[0].context
+    if steps[0].context.is_some()
         && let Some(all) = context.unless_cancelled(fabric.stored(Route::Contexts, observer))?
     {
         let why = |name: &str| match &all {
@@ -62,12 +63,16 @@ pub(super) fn check(
         };
         let none = NameList::default();
         let known = all.as_ref().unwrap_or(&none);
-        found.push(is_known(&Place::Call, "context", name, known, why));
+        leave_out(&mut steps[0].context, known);
+        let name = steps[0].context.as_mut();
+        found.extend(name.map(|name| is_known(&Place::Call, "context", name, known, why)));
     }
     // Fabric starts a new session silently, but it may be a typing error.
-    if let Some(name) = steps[0].session.as_ref().map(Name::as_str)
-        && let Some(Some(known)) =
-            context.unless_cancelled(fabric.stored(Route::Sessions, observer))?
+    if steps[0].session.is_some()
+        && let Some(all) = context.unless_cancelled(fabric.stored(Route::Sessions, observer))?
+        && let known = all.unwrap_or_default()
+        && let () = leave_out(&mut steps[0].session, &known)
+        && let Some(name) = steps[0].session.as_ref().map(Name::as_str)
         && !known.contains(name)
     {
         let hint = did_you_mean(name, &known);
@@ -98,6 +103,11 @@ pub(super) fn check(
     Error::all(faults)?;
     fault.cloned().map_or(Ok(()), Err)?;
     Ok(found.into_iter().flatten().flatten().collect())
+}
+
+/// Leaves out a name such as "default" where there is nothing of that name.
+fn leave_out(name: &mut Option<Name>, known: &NameList) {
+    name.take_if(|name| is_usual(name.as_str()) && !known.contains(name.as_str()));
 }
 
 /// Refuses the name of `what` in a step if it is not `known`, unless there is one that is alike: that is taken.
@@ -169,7 +179,7 @@ pub(super) fn with_names_looked_up(step: &Chat, mut error: Error, context: &Arc<
                 if words.any(|words| error.detail.contains(words)) {
                     // Fabric may have listed its models before the vendors answered: a new start lists them again.
                     let _ = fabric.process.as_ref().map(|process| process.retire());
-                    return invalid(format!("`{argument}`: {why}")).about(argument);
+                    return lacking(argument, &why);
                 }
                 let end = if error.detail.ends_with('.') { "" } else { "." };
                 error.detail += &format!("{end} `{argument}`: {why}");
@@ -299,7 +309,12 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
 
 /// Refuses an argument that names what Fabric lacks.
 fn lacking(argument: String, why: &str) -> Error {
-    invalid(format!("`{argument}`: {why} Nothing was run.")).about(argument)
+    let rest = match argument.rsplit('.').next() {
+        Some("context_name") => "Leave it out for none: text about the task belongs to input_text.",
+        Some("strategy_name") => "Leave it out for none.",
+        _ => "Leave it out for the default.",
+    };
+    invalid(format!("`{argument}`: {why} {rest} Nothing was run.")).about(argument)
 }
 
 /// The argument that names what Fabric lacks, and why. Fabric accepts `vendor/model`.
