@@ -64,6 +64,7 @@ pub(super) struct Arguments<'a> {
 type Constraints = Box<dyn Fn() -> String>;
 
 /// Something given under a wrong name.
+#[derive(PartialEq)]
 struct Mistake<'a> {
     /// The argument that it is meant to be, or a variable, as `variables.` and its name.
     meant: Option<&'static str>,
@@ -112,12 +113,15 @@ impl<'a> Arguments<'a> {
                 place: place.clone(),
                 given,
                 mistakes: &mistakes,
-                faults: faults_of(&mistakes).cloned().collect(),
+                faults: mistakes
+                    .iter()
+                    .filter_map(|mistake: &Mistake<'_>| mistake.fault.clone())
+                    .collect(),
                 ..Arguments::default()
             };
             let value = read(&mut arguments);
             let found = arguments.mistakes(given);
-            if faults_of(&found).eq(faults_of(&mistakes)) {
+            if found == mistakes {
                 arguments.faults.extend(value.as_ref().err().cloned());
                 return arguments.faults().and(value);
             }
@@ -500,24 +504,21 @@ impl<'a> Arguments<'a> {
 
     /// What was not asked for among what was `given`, in the same order however it is given.
     fn mistakes<'g>(&self, given: Given<'g>) -> Vec<Mistake<'g>> {
-        let mut known = self.asked.iter().map(|argument| argument.name);
+        // Some clients add an argument where there is none.
+        if self.asked.is_empty() {
+            return Vec::new();
+        }
+        let known = self.asked.iter().map(|argument| argument.name);
+        let known = known.chain(self.former.iter().copied());
         let is_unknown = |(name, node): &&GivenArgument<'_>| {
             (!node.is_empty() || search::shipped(name).is_some())
-                && !known
-                    .clone()
-                    .chain(self.former.iter().copied())
-                    .any(|known| known == name)
+                && !known.clone().any(|known| known == name)
         };
         let unknown = given.iter().filter(is_unknown);
         let unknown = BTreeMap::from_iter(unknown.map(|(name, node)| (&**name, node)));
-        // Some clients add an argument where there is none. Others would not be shown.
-        let most = if known.next().is_some() {
-            MOST_FAULTS
-        } else {
-            0
-        };
         let mut mistakes = Vec::new();
-        for (name, node) in unknown.into_iter().take(most) {
+        // Others would not be shown.
+        for (name, node) in unknown.into_iter().take(MOST_FAULTS) {
             let mistake = self.mistake(name, name, node, given, mistakes.is_empty());
             let is_wrapper = mistake.meant.is_none() && is_meant(name, WRAPPER);
             mistakes.push(mistake);
@@ -550,34 +551,25 @@ impl<'a> Arguments<'a> {
         let meanings = || meanings().map(|(meant, _)| meant);
         let mut open = meanings().chain(asked.clone()).filter(is_open);
         let meant = open.find(|meant| is_meant(name, meant));
-        let has_pattern = || {
-            given
-                .iter()
-                .any(|(given, _)| is_meant(given, "pattern_name"))
-        };
+        let is_pattern = |(given, _): &GivenArgument<'_>| is_meant(given, "pattern_name");
         // What belongs beside the object that it is in.
         let shown = self.place.path(&shown(path, 64));
         let object = shown.replace(char::is_numeric, "");
         let beside = || meanings().find(|meant| object != name && is_meant(&object, meant));
         let hint = match meant.or_else(beside) {
             _ if search::shipped(name).is_some() => {
-                let has_text = node.text().is_some() && is_open(&"input_text");
-                let rest = ["variables", "input_text"][usize::from(has_text)];
+                let rest = ["variables", "input_text"][usize::from(node.text().is_some())];
                 format!("; did you mean pattern_name \"{name}\", and what is in it as {rest}?")
             }
-            Some("then") if !has_pattern() => {
+            Some("then") if !given.iter().any(is_pattern) => {
                 "; did you mean the first of them as pattern_name, and the rest as then?".to_owned()
             }
             Some(meant) => match meant.split_once('.') {
                 Some((object, member)) => {
-                    let value = node
-                        .text()
-                        .filter(|text| is_language(text) && !is_usual(text));
-                    let value = value.map_or("…".to_owned(), |text| format!("\"{text}\""));
-                    format!(
-                        "; did you mean {}?",
-                        self.place.give_in(object, &[member], &value)
-                    )
+                    let text = node.text().filter(|text| is_language(text));
+                    let value = text.map_or("…".to_owned(), |text| format!("\"{text}\""));
+                    let meant = self.place.give_in(object, &[member], &value);
+                    format!("; did you mean {meant}?")
                 }
                 None => format!("; did you mean {meant}?"),
             },
@@ -614,10 +606,11 @@ impl<'a> Arguments<'a> {
             required: false,
         });
         let given = self.given.iter().find(|(given, _)| given == name);
-        let given = given.map(|(_, node)| node);
         let mut mistakes = self.mistakes.iter();
         let mut meant = || mistakes.find(|mistake| mistake.meant == Some(name));
-        let node = given.or_else(|| Some(meant()?.node))?;
+        let node = given
+            .map(|(_, node)| node)
+            .or_else(|| Some(meant()?.node))?;
         if node.is_empty() && (name != FREE || *node == Node::Null) && !has_pattern(node) {
             return None;
         }
@@ -673,10 +666,6 @@ pub(crate) fn is_meant(given: &str, name: &str) -> bool {
 
 fn meanings() -> impl Iterator<Item = (&'static str, &'static str)> {
     MEANT.lines().filter_map(|row| row.split_once(" < "))
-}
-
-fn faults_of<'m>(mistakes: &'m [Mistake<'_>]) -> impl Iterator<Item = &'m Error> {
-    mistakes.iter().filter_map(|mistake| mistake.fault.as_ref())
 }
 
 /// What `read` makes of the members of an object at `path`. A string is the one member that `bare` says.
@@ -823,7 +812,7 @@ mod tests {
             r#"{"i": "3.5"} => `i` is 3.5: it must be a whole number from 1 to 9."#,
             r#"{"wait_seconds": -1} => `wait_seconds` is -1: it must be a whole number from 0 to 9."#,
             r#"{"v": {"a": [1]}} => `v.a` must be a string, not a list."#,
-            r#"{"v": "{"} => `v` must be an object of strings, not a string. For example variables {"lang_code": "de"}."#,
+            r#"{"v": "{"} => `v` must be an object of strings, not a string. For example variables {"lang_code": "…"}."#,
             r#"{"s": 5} => `s` must be a list of steps, not a number."#,
             r#"{"s": ["a", "b", "c"]} => `s` has 3 entries: at most 2 are allowed."#,
             r#"{"q": 1} => `q` is not an argument of tool: it takes x, f, n, i, v, dry_run, wait_seconds, s."#,

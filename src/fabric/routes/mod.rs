@@ -504,7 +504,7 @@ pub(crate) fn not_found(name: &Name, names: &NameList, allows: &dyn Fn(&str) -> 
     let close = text::closest(bare, names.iter()).into_iter();
     let meant = close.filter(|known| text::is_misspelled(bare, known) && allows(known));
     let meant = names::suggestion(meant);
-    let found = match meant.is_empty() {
+    let found = match meant.is_empty() && !names::is_usual(wanted) {
         true => names.index().search(wanted, MOST_FOUND, allows).hits,
         false => Vec::new(),
     };

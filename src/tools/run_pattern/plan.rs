@@ -309,12 +309,8 @@ fn listed_models(steps: &[Chat], context: &Arc<Context>) -> Result<Option<Arc<Mo
 
 /// Refuses an argument that names what Fabric lacks.
 fn lacking(argument: String, why: &str) -> Error {
-    let rest = match argument.rsplit('.').next() {
-        Some("context_name") => "Leave it out for none: text about the task belongs to input_text.",
-        Some("strategy_name") => "Leave it out for none.",
-        _ => "Leave it out for the default.",
-    };
-    invalid(format!("`{argument}`: {why} {rest} Nothing was run.")).about(argument)
+    let out = "Leave it out for none or the default.";
+    invalid(format!("`{argument}`: {why} {out} Nothing was run.")).about(argument)
 }
 
 /// The argument that names what Fabric lacks, and why. Fabric accepts `vendor/model`.

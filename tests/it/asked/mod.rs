@@ -12,19 +12,35 @@ use crate::support::stdio::ready;
 
 const RUN: &str = "fabric_run_pattern";
 
+/// Names that no tool has, and what is told; a free call is never sent to the tool that costs money.
+const TOOLS: [(&str, &str); 9] = [
+    ("ai", "give fabric_run_pattern"),
+    ("fabric_summarize", "give fabric_run_pattern"),
+    ("list_sessions", "mean \\\"fabric_list_contexts\\\"?"),
+    (
+        "fabric_get_pattern",
+        "mean \\\"fabric_get_pattern_details\\\"?",
+    ),
+    ("fabric_find_patterns", "mean \\\"fabric_list_patterns\\\"?"),
+    ("fabricRunPatern", "mean \\\"fabric_run_pattern\\\"?"),
+    ("stop_run", "mean \\\"fabric_cancel_run\\\"?"),
+    ("fabric_delete_pattern", "fabric_get_transcript.\""),
+    ("fabric_", "fabric_get_transcript.\""),
+];
+
 #[test]
 fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for() {
     let (fabric, mut client) = ready();
     client.result("prompts/list", json!({}));
     client.success("fabric_list_models", json!({}));
     client.result("prompts/get", json!({"name": "Extract Wisdom"}));
-    let error = client.error("tools/call", json!({"name": "ai"}));
-    assert!(error.to_string().contains("give fabric_run_pattern"));
-    let error = client.error("tools/call", json!({"name": "list_sessions"}));
-    assert!(error.to_string().contains("Did you mean"));
+    for (called, told) in TOOLS {
+        let error = client.error("tools/call", json!({"name": called}));
+        assert!(error.to_string().contains(told), "{error}");
+    }
     let mut bad = Vec::new();
     let rows: Vec<&str> = include_str!("calls.tsv").lines().collect();
-    assert_eq!(rows.len(), 157);
+    assert_eq!(rows.len(), 173);
     for row in rows {
         let [tool, arguments, outcome]: [&str; 3] =
             row.splitn(3, '\t').collect::<Vec<_>>().try_into().unwrap();
@@ -73,7 +89,7 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
             }
         }
     }
-    assert!(bad.is_empty(), "{} of 157:\n{}", bad.len(), bad.join("\n"));
+    assert!(bad.is_empty(), "{} of 173:\n{}", bad.len(), bad.join("\n"));
 }
 
 /// The call that a refused one becomes if all is done that the answer says: arguments are renamed as suggested, what is wrong
