@@ -252,7 +252,7 @@ fn advice_is_given_as_it_is_typed() {
     let url = format!("http://{}{}", server.address, server.path);
     let wrong = r#"{"pattern_name":"translate","input_text":"https://youtu.be/x","lang_code":"de","then":[{"pattern_name":"translate","x":1}]}"#;
     let told = "did you mean variables.lang_code=de? `then[0].x` |give input_from.youtube=link, |\
-        Only if it is itself the text to work on, add input_is_text=true.|`then[0].variables` lacks|\
+        work on, add input_is_text=true|`then[0].variables` lacks|\
         Give then[0] {\"pattern_name\": \"translate\", \"variables\": {\"lang_code\": \"…\"}}. Nothing was run.";
     for program in [Program::with(&fabric), Program::new(["--connect", &url])] {
         let refused = program.arg("--call").arg(RUN).arg(wrong).run(DEADLINE);

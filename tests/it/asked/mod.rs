@@ -3,7 +3,7 @@
 //!
 //! `calls.tsv`: a tool, arguments, and what must come of them: after `= ` what Fabric is sent or, where it runs nothing, what
 //! the result has; otherwise what the refusal says, with ` | ` in between. `inputs.tsv`: short inputs that are the text
-//! itself.
+//! itself. `tools.tsv`: names that no tool has, and what is told: a free call is never sent to the tool that costs money.
 
 use serde_json::{Value, json};
 
@@ -12,29 +12,14 @@ use crate::support::stdio::ready;
 
 const RUN: &str = "fabric_run_pattern";
 
-/// Names that no tool has, and what is told; a free call is never sent to the tool that costs money.
-const TOOLS: [(&str, &str); 9] = [
-    ("ai", "give fabric_run_pattern"),
-    ("fabric_summarize", "give fabric_run_pattern"),
-    ("list_sessions", "mean \\\"fabric_list_contexts\\\"?"),
-    (
-        "fabric_get_pattern",
-        "mean \\\"fabric_get_pattern_details\\\"?",
-    ),
-    ("fabric_find_patterns", "mean \\\"fabric_list_patterns\\\"?"),
-    ("fabricRunPatern", "mean \\\"fabric_run_pattern\\\"?"),
-    ("stop_run", "mean \\\"fabric_cancel_run\\\"?"),
-    ("fabric_delete_pattern", "fabric_get_transcript.\""),
-    ("fabric_", "fabric_get_transcript.\""),
-];
-
 #[test]
 fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for() {
     let (fabric, mut client) = ready();
     client.result("prompts/list", json!({}));
     client.success("fabric_list_models", json!({}));
     client.result("prompts/get", json!({"name": "Extract Wisdom"}));
-    for (called, told) in TOOLS {
+    let tools = include_str!("tools.tsv").lines();
+    for (called, told) in tools.filter_map(|row| row.split_once('\t')) {
         let error = client.error("tools/call", json!({"name": called}));
         assert!(error.to_string().contains(told), "{error}");
     }
@@ -52,8 +37,7 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
             _ => RUN,
         };
         let arguments: Value = serde_json::from_str(arguments).expect(row);
-        let given = arguments.clone();
-        let result = client.call(tool, arguments);
+        let result = client.call(tool, arguments.clone());
         let said = result["content"][0]["text"].as_str().unwrap_or_default();
         let chats = fabric.chats();
         let is_right = match outcome.strip_prefix('=') {
@@ -81,7 +65,7 @@ fn wrong_calls_are_taken_or_answered_with_all_that_is_wrong_and_none_is_paid_for
             bad.push(format!("{row}\n    {said}"));
         }
         if result["isError"] == true && tool == RUN {
-            let next = corrected(given, said);
+            let next = corrected(arguments, said);
             let result = client.call(tool, next.clone());
             if result["isError"] == true {
                 let again = &result["content"][0]["text"];
