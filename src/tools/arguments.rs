@@ -90,6 +90,9 @@ const MEANT: &str = include_str!("meant.txt");
 const WRAPPER: &str = "arguments";
 const NOTHING: &str = "-";
 
+/// What some clients add where a tool has no arguments.
+const DUMMY: &str = "random_string";
+
 /// An empty value of this argument would make a free call a paid one.
 pub(super) const FREE: &str = "dry_run";
 
@@ -504,43 +507,13 @@ impl<'a> Arguments<'a> {
 
     /// What was not asked for among what was `given`, in the same order however it is given.
     fn mistakes<'g>(&self, given: Given<'g>) -> Vec<Mistake<'g>> {
-        // Some clients add an argument where there is none.
-        if self.asked.is_empty() {
-            return Vec::new();
-        }
-        let known = self.asked.iter().map(|argument| argument.name);
-        let known = known.chain(self.former.iter().copied());
+        let asked = self.asked.iter().map(|argument| argument.name);
+        let known = asked.clone().chain(self.former.iter().copied());
         let is_unknown = |(name, node): &&GivenArgument<'_>| {
             (!node.is_empty() || search::shipped(name).is_some())
                 && !known.clone().any(|known| known == name)
+                && !(self.asked.is_empty() && name == DUMMY)
         };
-        let unknown = given.iter().filter(is_unknown);
-        let unknown = BTreeMap::from_iter(unknown.map(|(name, node)| (&**name, node)));
-        let mut mistakes = Vec::new();
-        // Others would not be shown.
-        for (name, node) in unknown.into_iter().take(MOST_FAULTS) {
-            let mistake = self.mistake(name, name, node, given, mistakes.is_empty());
-            let is_wrapper = mistake.meant.is_none() && is_meant(name, WRAPPER);
-            mistakes.push(mistake);
-            if let (Node::Object(members), true) = (node, is_wrapper) {
-                mistakes.extend(members.iter().take(MOST_FAULTS).map(|(member, node)| {
-                    self.mistake(member, &format!("{name}.{member}"), node, given, false)
-                }));
-            }
-        }
-        mistakes
-    }
-
-    /// What is meant by something of a wrong `name`, or in a wrong object, at `path`.
-    fn mistake<'g>(
-        &self,
-        name: &str,
-        path: &str,
-        node: &'g Node<'g>,
-        given: Given<'g>,
-        lists_all: bool,
-    ) -> Mistake<'g> {
-        let asked = self.asked.iter().map(|argument| argument.name);
         // What is given already is not what was meant; a variable, only if the pattern has it.
         let is_open = |meant: &&str| {
             let (object, variable) = meant.split_once('.').unwrap_or((meant, ""));
@@ -548,45 +521,66 @@ impl<'a> Arguments<'a> {
                 && self.sentence.contains(variable)
                 && given.iter().all(|(given, _)| given != meant)
         };
-        let meanings = || meanings().map(|(meant, _)| meant);
-        let mut open = meanings().chain(asked.clone()).filter(is_open);
-        let meant = open.find(|meant| is_meant(name, meant));
         let is_pattern = |(given, _): &GivenArgument<'_>| is_meant(given, "pattern_name");
-        // What belongs beside the object that it is in.
-        let shown = self.place.path(&shown(path, 64));
-        let object = shown.replace(char::is_numeric, "");
-        let beside = || meanings().find(|meant| object != name && is_meant(&object, meant));
-        let hint = match meant.or_else(beside) {
-            _ if search::shipped(name).is_some() => {
-                let rest = ["variables", "input_text"][usize::from(node.text().is_some())];
-                format!("; did you mean pattern_name \"{name}\", and what is in it as {rest}?")
-            }
-            Some("then") if !given.iter().any(is_pattern) => {
-                "; did you mean the first of them as pattern_name, and the rest as then?".to_owned()
-            }
-            Some(meant) => match meant.split_once('.') {
-                Some((object, member)) => {
-                    let text = node.text().filter(|text| is_language(text));
-                    let value = text.map_or("…".to_owned(), |text| format!("\"{text}\""));
-                    let meant = self.place.give_in(object, &[member], &value);
-                    format!("; did you mean {meant}?")
-                }
-                None => format!("; did you mean {meant}?"),
-            },
-            None if is_meant(name, WRAPPER) && matches!(node, Node::Object(_)) => {
-                ": move its members one level up.".to_owned()
-            }
-            None if is_meant(name, NOTHING) => ": leave it out.".to_owned(),
-            None if lists_all => format!(": it takes {}.", Vec::from_iter(asked).join(", ")),
-            None => ".".to_owned(),
-        };
+        let meanings = || meanings().map(|(meant, _)| meant);
         let of = match &self.place {
             Place::Object(object) => object,
             _ => self.tool,
         };
-        let fault = (path == name || meant != Some(name))
-            .then(|| invalid(format!("`{shown}` is not an argument of {of}{hint}")));
-        Mistake { meant, node, fault }
+        let mistake = |name: &str, path: &str, node: &'g Node<'g>, lists_all: bool| {
+            let mut open = meanings().chain(asked.clone()).filter(is_open);
+            let meant = open.find(|meant| is_meant(name, meant));
+            // What belongs beside the object that it is in.
+            let shown = self.place.path(&shown(path, 64));
+            let object = shown.replace(char::is_numeric, "");
+            let beside = || meanings().find(|meant| object != name && is_meant(&object, meant));
+            let hint = match meant.or_else(beside) {
+                _ if search::shipped(name).is_some() => {
+                    let rest = ["variables", "input_text"][usize::from(node.text().is_some())];
+                    format!("; did you mean pattern_name \"{name}\", and what is in it as {rest}?")
+                }
+                Some("then") if !given.iter().any(is_pattern) => {
+                    "; did you mean the first of them as pattern_name, and the rest as then?".into()
+                }
+                Some(meant) => match meant.split_once('.') {
+                    Some((object, member)) => {
+                        let text = node.text().filter(|text| is_language(text));
+                        let value = text.map_or("…".to_owned(), |text| format!("\"{text}\""));
+                        let meant = self.place.give_in(object, &[member], &value);
+                        format!("; did you mean {meant}?")
+                    }
+                    None => format!("; did you mean {meant}?"),
+                },
+                None if is_meant(name, WRAPPER) && matches!(node, Node::Object(_)) => {
+                    ": move its members one level up.".into()
+                }
+                None if self.asked.is_empty() => ": it takes no arguments.".into(),
+                None if is_meant(name, NOTHING) => ": leave it out.".into(),
+                None if lists_all => {
+                    format!(": it takes {}.", Vec::from_iter(asked.clone()).join(", "))
+                }
+                None => ".".into(),
+            };
+            let fault = invalid(format!("`{shown}` is not an argument of {of}{hint}"));
+            let fault = (path == name || meant != Some(name)).then_some(fault);
+            Mistake { meant, node, fault }
+        };
+        let unknown = given.iter().filter(is_unknown);
+        let unknown = BTreeMap::from_iter(unknown.map(|(name, node)| (&**name, node)));
+        let mut mistakes: Vec<Mistake<'g>> = Vec::new();
+        // Others would not be shown.
+        for (name, node) in unknown.into_iter().take(MOST_FAULTS) {
+            mistakes.push(mistake(name, name, node, mistakes.is_empty()));
+            let is_wrapper =
+                mistakes.last().is_some_and(|last| last.meant.is_none()) && is_meant(name, WRAPPER);
+            if let (Node::Object(members), true) = (node, is_wrapper) {
+                let members = members.iter().take(MOST_FAULTS);
+                mistakes.extend(members.map(|(member, node)| {
+                    mistake(member, &format!("{name}.{member}"), node, false)
+                }));
+            }
+        }
+        mistakes
     }
 
     /// An argument as `read` reads it, which gets its name as refusals have it; `None` if left out or refused.

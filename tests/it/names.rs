@@ -56,7 +56,7 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     let run = |context: &str| ai(json!({"context_name": context}));
     let says = [
         "`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?",
-        "Give one that fabric_list_contexts lists. Nothing was run.",
+        "Give one that fabric_list_contexts lists. Leave it out for none or the default. Nothing",
     ];
     refused(&mut client, run("wrok"), says);
     fabric.expect_chats(0);
