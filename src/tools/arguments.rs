@@ -291,7 +291,8 @@ impl<'a> Arguments<'a> {
                 })
             }),
         });
-        let row = search::shipped(pattern.as_str());
+        let name = pattern.as_str().to_lowercase().replace([' ', '-'], "_");
+        let row = search::shipped(&name);
         self.sentence = row.map_or("", |row| row.sentence);
         Chat {
             place: self.place.clone(),
