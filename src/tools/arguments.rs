@@ -513,7 +513,7 @@ impl<'a> Arguments<'a> {
         let is_unknown = |(name, node): &&GivenArgument<'_>| {
             (!node.is_empty() || search::shipped(name).is_some())
                 && !known.clone().any(|known| known == name)
-                && !(self.asked.is_empty() && name == DUMMY)
+                && (!self.asked.is_empty() || name != DUMMY)
         };
         // What is given already is not what was meant; a variable, only if the pattern has it.
         let is_open = |meant: &&str| {
