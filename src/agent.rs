@@ -224,12 +224,14 @@ impl Resolver for Lookups {
     }
 }
 
-/// Whether the server at this URL has callers sign in at an OAuth issuer, as its answer to one without a token says.
-pub(crate) fn asks_for_oauth(url: &str) -> bool {
-    get(url, None, ASKING).is_ok_and(|reply| {
-        let mut challenges = reply.headers().get_all("WWW-Authenticate").iter();
-        challenges.any(|it| String::from_utf8_lossy(it.as_bytes()).contains("resource_metadata"))
-    })
+/// Whether the server at this URL has callers sign in at an OAuth issuer, as its answer to one without a token says. `None` if
+/// it asks for a token, does not know the path, or is silent.
+pub(crate) fn asks_for_oauth(url: &str) -> Option<bool> {
+    let reply = get(url, None, ASKING).ok()?;
+    let mut challenges = reply.headers().get_all("WWW-Authenticate").iter();
+    let names = |it: &[u8]| String::from_utf8_lossy(it).contains("resource_metadata");
+    let signs_in = challenges.any(|it| names(it.as_bytes()));
+    (signs_in || !matches!(reply.status().as_u16(), 401..=404)).then_some(signs_in)
 }
 
 /// The response to a GET. `here` is the key (or "") of a server on this machine, which is asked without a proxy.

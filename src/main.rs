@@ -162,11 +162,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             print(&call::usage(rows, config.json))
         }
         Command::Generate(what, words, client) => print_file(what, &words, client),
-        Command::Install(mut asked, offers) => {
-            let program = program()?;
-            let launch = asked.launch.as_mut();
-            let why = launch.and_then(|launch| which_fabric(launch, offers));
-            install::run(asked, &program, why.unwrap_or_default()).map_err(ExitReason::failed)
+        Command::Install(asked) => {
+            install::run(asked, &program()?, which_fabric).map_err(ExitReason::failed)
         }
         Command::Skills(what, dir, names, mut config) => {
             // The log says which patterns are left out.
@@ -313,20 +310,32 @@ fn program() -> Result<String, ExitReason> {
         })
 }
 
-/// Lets an entry start the Fabric of this machine, if that is wanted, or if no setting says which one to use and none
-/// answers at Fabric's usual address. An entry for a URL has no token if callers sign in there. Returns what was chosen
-/// and why.
-fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
+/// Lets an entry start the Fabric of this machine, if that is wanted, or if no setting says which one to use, the entry
+/// was not for one at `before`, and none answers at Fabric's usual address. An entry for a URL has no token if the server
+/// asks for none, or has callers sign in. Returns what was chosen and why.
+fn which_fabric(launch: &mut Launch, offers: bool, before: Option<&str>) -> Option<String> {
+    let is_set = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
     let (args, env) = match launch {
         Launch::Program { args, env } => (args, env),
         Launch::Url { url, token, .. } => {
-            let set = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
-            *token = set || !agent::asks_for_oauth(url);
-            return (!*token).then(|| SIGNS_IN.to_owned());
+            let why = (!is_set).then(|| without_token(url)).flatten();
+            *token = why.is_none();
+            return why;
         }
     };
+    if let [flag, url] = &args[..]
+        && (flag == "--connect" && !is_set)
+        && without_token(url).is_some_and(|why| why != SIGNS_IN)
+    {
+        env.retain(|(name, _)| name != AUTH_TOKEN);
+    }
     let given = args.iter().find_map(|arg| arg.strip_prefix(START));
     let given = given.map(|given| PathBuf::from(given.trim_start_matches('=')));
+    if let (None, true, Some(before)) = (&given, offers, before) {
+        let urls = env.iter_mut().filter(|(name, _)| name == BASE_URL);
+        urls.for_each(|(_, url)| *url = Some(before.to_owned()));
+        return Some("FABRIC_BASE_URL is not set: the entry keeps its address.\n".to_owned());
+    }
     let why = match given {
         Some(_) => "--start-fabric was given",
         None if !offers => return None,
@@ -351,6 +360,16 @@ fn which_fabric(launch: &mut Launch, offers: bool) -> Option<String> {
         Err(_) if is_given => return None,
         Err(none) => format!("{} Then run --install again.\n", none.detail),
     })
+}
+
+/// What to say if the server at this URL has callers sign in, or lets anybody in; `None` if it asks for a token or is silent.
+fn without_token(url: &str) -> Option<String> {
+    if agent::asks_for_oauth(url)? {
+        return Some(SIGNS_IN.to_owned());
+    }
+    let (url, token) = (url.to_owned(), None);
+    let opened = transport::connect::check(&Connect { url, token });
+    opened.ok().map(|said| format!("Check: {said}"))
 }
 
 /// Refuses names of `--tool` that no tool here has.

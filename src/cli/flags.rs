@@ -240,8 +240,8 @@ pub(crate) const FLAGS: &[Flag] = &[
         .help("Add the server to a client's configuration file, after asking"),
     flag(COMMAND, "uninstall", "CLIENT", "").help("Remove the server from that file again, after asking"),
     flag(COMMAND, "url", "URL", "").help(
-        "With --install, --generate client-config and --generate client-command: for a server at \
-         this URL, over http or with --transport sse",
+        "With --install, --uninstall, --generate client-config and --generate client-command: for a \
+         server at this URL, over http or with --transport sse",
     ),
     flag(COMMAND, "yes", "", "").help("With --install and --uninstall: do not ask; runs are kept, unless --no-history is given"),
     flag(COMMAND, "name", "NAME", "")

@@ -59,9 +59,8 @@ pub(crate) enum Command {
     /// Write these patterns, or all if none is named, into a folder, as this word of `--generate` says: `skills`, `skill`
     /// or `plugin`. The configuration says where the patterns come from.
     Skills(&'static str, PathBuf, Vec<String>, Box<Config>),
-    /// Change a client's configuration file; and whether no setting says which Fabric to use, so that `--start-fabric` may
-    /// start one.
-    Install(Installation, bool),
+    /// Change a client's configuration file.
+    Install(Installation),
     /// Print this: `--help`, `--version`.
     Print(String),
 }
@@ -139,11 +138,6 @@ pub(crate) fn parse(
     if let Some(what) = settings.last("generate") {
         return generate(what, &settings);
     }
-    if let Some(file) = settings.one("check-tokens", |file| Ok(file.to_owned()))? {
-        let default = settings.secret(flags::AUTH_TOKEN)?;
-        let has_ledger = settings.is_given("state-dir");
-        return Ok(Command::CheckTokens(file.into(), default, has_ledger));
-    }
     if settings.has("usage") {
         return usage(&settings);
     }
@@ -155,22 +149,27 @@ pub(crate) fn parse(
             _ => unexpected_word(word),
         });
     }
+    if let Some(file) = settings.one("check-tokens", |file| Ok(file.to_owned()))? {
+        let default = settings.secret(flags::AUTH_TOKEN)?;
+        let has_ledger = settings.is_given("state-dir");
+        return Ok(Command::CheckTokens(file.into(), default, has_ledger));
+    }
     for flag in ["install", "uninstall"] {
         if let Some(client_name) = settings.last(flag) {
             let client = client(&format!("--{flag}"), client_name)?;
             let launch = (flag == "install").then(|| launch::launch(client, &settings));
             let history = settings.has("no-history").then_some(false);
             let name = settings.one("name", values::server_name)?;
-            let asked = Installation {
+            let offers = ["url", "fabric-url", "demo", "patterns-dir", "start-fabric"];
+            return Ok(Command::Install(Installation {
                 client,
                 name: name.unwrap_or_else(|| clients::NAME.to_owned()),
                 launch: launch.transpose()?,
+                url: settings.one("url", values::connect_url)?,
                 history: history.or(settings.has("history").then_some(true)),
+                offers: offers.iter().all(|long| !settings.is_given(long)),
                 yes: settings.has("yes"),
-            };
-            let offers = ["url", "fabric-url", "demo", "patterns-dir", "start-fabric"];
-            let offers = offers.iter().all(|long| !settings.is_given(long));
-            return Ok(Command::Install(asked, offers));
+            }));
         }
     }
     if settings.has("list-tools") {
@@ -224,7 +223,8 @@ fn generate(what: &str, settings: &FlagsAndEnv<'_>) -> Result<Command, String> {
     let known = choices.iter().copied().find(|choice| *choice == what);
     let what = known.ok_or_else(|| unknown("--generate", what, "is unknown", choices))?;
     let flag = format!("--generate {what}");
-    let words = settings.words.clone();
+    let words = settings.words.iter().cloned();
+    let words = Vec::from_iter(words.map(values::from_home));
     let asked = match (what, words.as_slice()) {
         ("skills" | "skill" | "plugin", [dir, names @ ..])
             if names.is_empty() == settings.has("all") || what != "skills" =>

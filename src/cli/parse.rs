@@ -26,6 +26,8 @@ pub(super) struct FlagsAndEnv<'a> {
     read_file: ReadFile<'a>,
 }
 
+/// What can be given with --connect.
+const CONNECTING: &str = "connect check call auth-token-file log-level log-format";
 /// The value of a switch that was given by its letter.
 pub(super) const LETTER: &str = "letter";
 
@@ -96,18 +98,24 @@ impl<'a> FlagsAndEnv<'a> {
                 first.0
             ));
         }
-        let mut given = self.given.iter().map(|(flag, _)| flag.long);
         let is_call = self.has("call");
-        let fits = |long: &str| match long {
-            "connect" | "check" | "call" | "auth-token-file" | "log-level" | "log-format" => true,
-            other => other == "json" && is_call,
+        let fits = |with: &str, flag: &Flag| match (with, flag.long) {
+            ("connect", "json") => is_call,
+            ("connect", other) => CONNECTING.split(' ').any(|flag| flag == other),
+            (_, "transport") => true,
+            (_, other) => flag.env().is_none() && other != "history",
         };
-        if self.has("connect")
-            && let Some(other) = given.find(|long| !fits(long))
-        {
-            return Err(format!(
-                "--{other} cannot be used with --connect, which only passes messages on to a server; leave it out here"
-            ));
+        for (with, why) in [
+            ("connect", "which only passes messages on to a server"),
+            ("url", "whose server has its own settings"),
+        ] {
+            let mut given = self.given.iter().filter(|_| self.has(with));
+            if let Some((other, _)) = given.find(|(flag, _)| !fits(with, flag)) {
+                return Err(format!(
+                    "--{} cannot be used with --{with}, {why}; leave it out here",
+                    other.long
+                ));
+            }
         }
         for (flag, _) in &self.given {
             let Some(partners) = flag.partners() else {

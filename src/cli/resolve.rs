@@ -231,16 +231,15 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     if config.transport == Transport::Stdio || !http.is_open() {
         return Ok(());
     }
-    let mut hosts = http.allowed_hosts.iter();
-    let foreign = hosts.find(|authority| !authority.host.is_loopback());
+    let hosts = http.allowed_hosts.iter();
+    let hosts = hosts.filter(|authority| !authority.host.is_loopback());
+    let hosts = hosts.map(|name| ("allowed-host", name.to_string()));
+    let proxies = http.trusted_proxies.iter();
+    let proxies = proxies.map(|proxy| ("trusted-proxy", proxy.to_string()));
     let is_local = Host::parse(host).is_ok_and(|host| host.is_loopback());
-    let (long, name, why) = match foreign {
+    let (long, name, why) = match hosts.chain(proxies).next() {
         _ if !is_local => ("host", host.clone(), "can be reached from other machines"),
-        Some(name) => (
-            "allowed-host",
-            name.to_string(),
-            "is a name that other machines use",
-        ),
+        Some((long, name)) => (long, name, "leads other machines here"),
         None => return Ok(()),
     };
     if !http.allow_unauthenticated {

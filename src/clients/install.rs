@@ -37,21 +37,29 @@ pub(crate) struct Installation {
     pub(crate) name: String,
     /// What to put into the client's file: `--install`; `None` to take the server out: `--uninstall`.
     pub(crate) launch: Option<Launch>,
+    /// The URL of the server, by which an entry that has nothing else is known.
+    pub(crate) url: Option<String>,
+    /// Whether no setting says which Fabric to use.
+    pub(crate) offers: bool,
     /// Whether the entry keeps runs; `None` asks.
     pub(crate) history: Option<bool>,
     /// Whether to do it without asking: `--yes`.
     pub(crate) yes: bool,
 }
 
-/// Does this for the program at this path, and asks on the terminal. `why` is shown above the change. True if the file
-/// is now as it should be, or the user has been told what to do with it; otherwise the user has been told why not.
+/// Chooses the Fabric of an entry, or whether it has a token, and says so. Given are whether no setting has chosen, and the
+/// Fabric that the user had chosen for this entry before.
+pub(crate) type Choose = fn(&mut Launch, bool, Option<&str>) -> Option<String>;
+
+/// Does this for the program at this path, and asks on the terminal. True if the file is now as it should be, or the user
+/// has been told what to do with it; otherwise the user has been told why not.
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
-pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result<bool, String> {
+pub(crate) fn run(mut asked: Installation, program: &str, choose: Choose) -> Result<bool, String> {
     let client = asked.client;
     let (Format::Json(key), None) = (client.format, client.dialog) else {
-        return by_hand(asked, program, why);
+        return by_hand(asked, program, choose);
     };
     let path = client.path(OS, OWN).ok_or(
         "it is not known where the file is: set the variable HOME (on Windows USERPROFILE and \
@@ -65,9 +73,8 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     let name = asked.name.clone();
     let document = Document::read(text, key, &name).map_err(uneditable)?;
     let own = document.own.as_ref();
-    let made = asked.launch.as_ref();
-    let made = made.map(|launch| client.entry(program, launch));
-    let is_ours = |entry: &Value| is_ours(entry, program, made.as_ref());
+    let url = asked.url.as_deref().and_then(at);
+    let is_own = |entry: &Value| is_ours(entry, program, url.as_ref());
     // Is the file now what this older text, which has no entry, becomes when an entry is added? The content of the
     // entry does not count.
     let any = Some(&Value::Null);
@@ -78,8 +85,8 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
         old.and_then(|old| old.with(any).ok()?).is_some_and(is_now)
     };
     let backups = found.backups();
-    let ours = own.filter(|own| is_ours(own));
-    let mut told = why + &asked.keep_runs(ours)?;
+    let ours = own.filter(|own| is_own(own));
+    let mut told = asked.settle(choose, ours)?;
     let launch = asked.launch.as_ref();
     let made = launch.map(|launch| client.entry(program, launch));
     let entry = made.clone().map(|made| filled_in(made, ours));
@@ -97,14 +104,14 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     };
     let made = made.unwrap_or_default();
     let shown = [own, entry.as_ref()].map(|entry| {
-        let mut shown = entry.cloned().unwrap_or_default();
-        mask("", &mut shown, &made);
+        let mut shown = entry.cloned();
+        shown.iter_mut().for_each(|shown| mask("", shown, &made));
         shown
     });
     told += &change(client, &path, &found, &name, &shown);
     let is_older = |old: &str| {
         let own = document.like(old).ok().and_then(|old| old.own);
-        !own.is_some_and(|own| is_ours(&own))
+        !own.is_some_and(|own| is_own(&own))
     };
     // If only our entry was added, the file gets its old text back. If there was no file before, the file is removed,
     // unless a link leads to it.
@@ -118,8 +125,14 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     }
     let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
+        let is_by_url = |own: &Value| is_ours(own, program, authority(own).as_ref());
+        let hint = match &entry {
+            Some(_) => "To add an entry with another name, give --name NAME.",
+            None if own.is_some_and(is_by_url) => "If it is one, give --url with its URL as well.",
+            None => "To remove an entry with another name, give --name NAME.",
+        };
         told += &format!(
-            "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. To add an entry with another name, give --name NAME.\n"
+            "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. {hint}\n"
         );
     }
     let folder = ours.and_then(|ours| after(&words(ours), STATE_DIR));
@@ -138,14 +151,14 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
     }
     let is_update = own.is_some() && entry.is_some();
     // An entry that is shown with gaps has secrets, so the file becomes private.
-    let has_secrets = entry.is_some_and(|entry| entry != shown[1]);
+    let has_secrets = entry != shown[1];
     let backup = found.replace(new, has_secrets).map_err(about)?;
     // Old backups that differ from the new one only in our entry are not needed any more. The one from before our entry
     // was added stays until the entry is removed.
     let is_same = |(_, old): &&(_, String)| {
         let old = document.like(old).ok();
         let old = old.filter(|old| old.rest == document.rest);
-        old.is_some_and(|old| old.own.map_or(!is_update, |own| is_ours(&own)))
+        old.is_some_and(|old| old.own.map_or(!is_update, |own| is_own(&own)))
     };
     for (old, _) in backups.iter().filter(is_same) {
         let _ = std::fs::remove_file(old);
@@ -162,8 +175,17 @@ pub(crate) fn run(mut asked: Installation, program: &str, why: String) -> Result
 }
 
 impl Installation {
+    /// Chooses what is left open. Returns what to say about it. `own` is our entry in the file, which shows what was chosen
+    /// before.
+    fn settle(&mut self, choose: Choose, own: Option<&Value>) -> Result<String, String> {
+        let why = self.launch.as_mut().and_then(|launch| {
+            let made = self.client.entry(PROGRAM, launch);
+            choose(launch, self.offers, own.and_then(|own| chosen(own, &made)))
+        });
+        Ok(why.unwrap_or_default() + &self.keep_runs(own)?)
+    }
+
     /// Lets the entry keep runs in a folder that all clients share, unless its settings or the user say otherwise.
-    /// Returns what to say about it. `own` is our entry in the file, which shows what was chosen before.
     fn keep_runs(&mut self, own: Option<&Value>) -> Result<String, String> {
         const NO_RUNS: [&str; 3] = ["--connect", "--patterns-dir", "--read-only"];
         let Some(Launch::Program { args, .. }) = &mut self.launch else {
@@ -265,6 +287,14 @@ fn at(url: &str) -> Option<Authority> {
     Authority::parse(url::split(url)?.1).ok()
 }
 
+/// The address of an entry's Fabric, if the user has chosen it: `made`, the new entry, has another, or a key was filled in.
+fn chosen<'e>(entry: &'e Value, made: &Value) -> Option<&'e str> {
+    let (_, url) = values(entry).find(|(name, _)| *name == BASE_URL)?;
+    let has_key = |(name, value): (&str, &str)| name == API_KEY && !is_place(&value.into());
+    let is_other = values(made).all(|one| one != (BASE_URL, url));
+    (is_other || values(entry).any(has_key)).then_some(url)
+}
+
 /// The host that gets the key or token of an entry: the server, or the Fabric that a variable or a flag names; this
 /// machine, if the entry does not say.
 fn receiver(entry: &Value) -> Option<Host> {
@@ -277,8 +307,8 @@ fn receiver(entry: &Value) -> Option<Host> {
 
 /// Whether an entry was made by this program, which is at `program`. Such an entry starts the program, perhaps another
 /// version of it. Or it is for a URL, and has nothing besides a token of ours or a place for one, or leads to the same
-/// host as `made`, the new entry.
-fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
+/// host as `url`, that of the user.
+fn is_ours(entry: &Value, program: &str, url: Option<&Authority>) -> bool {
     if let Some(started) = started(entry) {
         // A program of the same name on PyPI has this flag, and this one has not.
         let is_other = has(&words(entry), &["--stdio"]);
@@ -293,9 +323,8 @@ fn is_ours(entry: &Value, program: &str, made: Option<&Value>) -> bool {
     let token = headers["Authorization"].as_str().unwrap_or_default();
     let is_bare = headers.is_null() || *headers == json!({});
     // A server may move to another port, but many others without a token are on this machine.
-    let place = |entry: &Value| authority(entry).map(|at| (at.host, at.port.filter(|_| is_bare)));
-    let made = made.and_then(place);
-    let leads_there = made.is_some() && made == place(entry);
+    let place = |at: Authority| (at.host, at.port.filter(|_| is_bare));
+    let leads_there = url.is_some() && authority(entry).map(place) == url.cloned().map(place);
     let is_alone = is_bare || *headers == json!({"Authorization": token});
     let is_token = |token: &str| token.starts_with(TOKEN_PREFIX) || is_place(&token.into());
     let is_known = token.strip_prefix("Bearer ").is_some_and(is_token);
@@ -390,7 +419,7 @@ fn checked(program: &str, launch: &Launch, entry: &Value) -> Result<String, Stri
 }
 
 /// For clients whose file is not JSON: the entry and the client's own command.
-fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, String> {
+fn by_hand(mut asked: Installation, program: &str, choose: Choose) -> Result<bool, String> {
     let client = asked.client;
     let (title, place) = (client.title, client.place(OS, OWN));
     if asked.name != NAME {
@@ -398,7 +427,7 @@ fn by_hand(mut asked: Installation, program: &str, why: String) -> Result<bool, 
             "--name: you add the entry of {title} by hand; give it any name there"
         ));
     }
-    let mut told = why + &asked.keep_runs(None)?;
+    let mut told = asked.settle(choose, None)?;
     let what = match (&asked.launch, client.commands.get(2)) {
         (Some(launch), _) => {
             let entry = client.entry(program, launch);
@@ -441,7 +470,8 @@ fn filled_in(mut entry: Value, before: Option<&Value>) -> Value {
             let stays = match values.get(name) {
                 Some(ours) => is_same && is_place(ours) && !is_place(theirs),
                 // A variable that --install writes itself comes from the settings of now.
-                None => !is_written(name),
+                // So do the certificates, unless they are for this Fabric.
+                None => !is_written(name) || is_same && name == CERT_FILE,
             };
             if stays {
                 values.insert(name.clone(), theirs.clone());
@@ -533,7 +563,7 @@ fn change(
     path: &Path,
     found: &ClientFile,
     name: &str,
-    [before, after]: &[Value; 2],
+    [before, after]: &[Option<Value>; 2],
 ) -> String {
     let title = client.title;
     let mut text = format!("{} ({title})\n", path.display());
@@ -549,7 +579,7 @@ fn change(
         text += "  will be created\n";
     }
     let lines = [('-', before), ('+', after)].into_iter();
-    for (mark, entry) in lines.filter(|(_, entry)| !entry.is_null()) {
+    for (mark, entry) in lines.filter_map(|(mark, entry)| Some((mark, entry.as_ref()?))) {
         let entry = member(name, &layout::text(entry, Some("  "), "\n"));
         for line in entry.lines() {
             text += &format!("  {mark} {line}\n");
@@ -664,7 +694,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_ours_by_what_it_starts_or_shows() {
-        let made = json!({"url": "https://h/mcp"});
+        let made = at("https://h/mcp");
         let start = |program: &str| json!({"command": [program, "--demo"]});
         let to = |(url, token)| json!({"url": url, "headers": {"Authorization": format!("Bearer {token}")}});
         let urls = "o fmcp_0|o ${env:FABRIC_MCP_AUTH_TOKEN}|o YOUR_TOKEN|h:2 sk-1".split('|');
@@ -687,7 +717,7 @@ mod tests {
             json!({"url": "https://h/mcp", "headers": {"X": ""}}),
         ];
         for (entry, is) in ours.chain(foreign.map(|entry| (entry, false))) {
-            let found = is_ours(&entry, "/opt/other-name", Some(&made));
+            let found = is_ours(&entry, "/opt/other-name", made.as_ref());
             assert_eq!(found, is, "{entry}");
         }
     }

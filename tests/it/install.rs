@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::folder::TempFolder;
+use crate::support::http::HttpServer;
 use crate::support::process::{Finished, Program};
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
@@ -559,6 +560,21 @@ fn where_callers_sign_in_no_token_is_shown() {
     let is_so = headers.is_null() && !done.stdout.contains("Check: ");
     assert!(is_so, "{done:?}");
     install("").0.expect_stdout("nothing to do");
+    // Nothing else shows whose entry it is.
+    let gone = home.run("--uninstall cursor --yes");
+    gone.expect_code(1).expect_stdout("give --url with its URL");
+    home.run(&format!("--uninstall cursor --yes --url {url}"))
+        .expect_code(0);
+    assert!(!home.path(".cursor/mcp.json").exists());
+    let open = HttpServer::start(Program::with(&server));
+    for client in ["cursor", "claude-desktop"] {
+        let flags = format!("--install {client} --yes --url http://{}/mcp", open.address);
+        let done = home.run(&flags);
+        done.expect_code(0).expect_stdout("asks for no token.\n");
+        let is_so = !done.stdout.contains("TOKEN") && !done.stdout.contains("First");
+        assert!(is_so, "{done:?}");
+    }
+    home.write(".cursor/mcp.json", "");
     let (_, headers) = install("fmcp_canary");
     let reference = "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}";
     assert_eq!(headers["Authorization"], reference);
@@ -615,8 +631,13 @@ fn the_remaining_step_for_the_secret_is_printed() {
     assert!(said("", "--install cursor").contains(empty), "again");
     let filled_in = home.read(".cursor/mcp.json");
     let filled_in = filled_in.replace("API_KEY\": \"\"", "API_KEY\": \"canary\"");
-    home.write(".cursor/mcp.json", filled_in);
+    home.write(".cursor/mcp.json", &filled_in);
     assert!(said("k", "--install cursor").contains("nothing to do"));
+    // The Fabric that was chosen before stays chosen, and so does its key.
+    let elsewhere = filled_in.replace(":8080", ":1");
+    home.write(".cursor/mcp.json", &elsewhere);
+    assert!(said("", "--install cursor").contains("keeps its address"));
+    assert_eq!(home.read(".cursor/mcp.json"), elsewhere);
     let is_so = !said("", "--install windsurf --demo").contains("First");
     assert!(is_so, "the demo needs no key");
 }

@@ -59,7 +59,10 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
         (Wire::Sse, Era::R2024_11_05),
     ] {
         // Whoever sends the large ones is another caller.
-        let server = serve(wire, small(&fabric).flags("--trusted-proxy 127.0.0.1"));
+        let server = serve(
+            wire,
+            small(&fabric).flags("--trusted-proxy 127.0.0.1 --allow-unauthenticated"),
+        );
         let mut sse = (wire == Wire::Sse).then(|| Sse::to(&server, era, None));
         let path = sse.as_ref().map_or("/mcp", |sse| &sse.endpoint).to_owned();
         let send = || unfinished(&server, &path, 8 * MIB);

@@ -90,12 +90,16 @@ summarize notes.txt => "summarize" does not belong to a flag; only flags and the
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall cannot be combined: run one after another
 --install zed --install warp => --install and --install cannot be combined: run one after another
+--install zed --url https://x/mcp --patterns-dir p => --patterns-dir cannot be used with --url, whose server has its own settings;
+    leave it out here
+--check-tokens a b => "b" does not belong to a flag; fabric-mcp takes flags only:
+    --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others
 --install zed --transport http --tokens-file t => --transport is for a server over HTTP,
     but the client starts one on stdio; leave it out, or give --url
 --install zed warp => "warp" does not belong to a flag; after --install or --uninstall, give one client
 --yes => --yes only works with --install or --uninstall; leave it out, or add that
 --generate skill x --all => --all only works with --generate skills; leave it out, or add that
---url http://x/mcp => --url only works with --install, --generate client-config or --generate client-command;
+--url http://x/mcp => --url only works with --install, --uninstall, --generate client-config or --generate client-command;
     for the address of Fabric, give --fabric-url URL
 --install zed --url https://x => --url: the URL has no path;
     add that of the endpoint, as in https://x/mcp

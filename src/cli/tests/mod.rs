@@ -280,7 +280,7 @@ fn values_that_are_not_utf8_are_refused() {
 #[test]
 fn where_other_machines_come_in_a_token_is_needed() {
     let reached = "can be reached from other machines, and there is no token";
-    let called = "is a name that other machines use, and there is no token";
+    let called = "leads other machines here, and there is no token";
     let open = "--allow-unauthenticated";
     for (flag, what, hosts) in [
         (
@@ -439,6 +439,7 @@ fn settings_that_need_one_another_say_so() {
         r#"--pattern-model x=V| => --pattern-model: "" is not the name of a model or vendor"#,
         r#"--pattern-model a/b=m => --pattern-model: "a/b" is not a pattern's name"#,
         r#"--default-language de. => --default-language: "de." is not a language; give its code or name"#,
+        "--transport http --trusted-proxy 127.0.0.1 => --trusted-proxy: 127.0.0.1 leads other machines here, and there is no token",
         r#"--trusted-proxy nginx => --trusted-proxy: "nginx" is not an address"#,
     ] {
         let (args, words) = case.split_once(" => ").expect("two parts");
