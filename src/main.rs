@@ -314,21 +314,15 @@ fn program() -> Result<String, ExitReason> {
 /// was not for one at `before`, and none answers at Fabric's usual address. An entry for a URL has no token if the server
 /// asks for none, or has callers sign in. Returns what was chosen and why.
 fn which_fabric(launch: &mut Launch, offers: bool, before: Option<&str>) -> Option<String> {
-    let is_set = std::env::var_os(AUTH_TOKEN).is_some_and(|token| !token.is_empty());
     let (args, env) = match launch {
         Launch::Program { args, env } => (args, env),
         Launch::Url { url, token, .. } => {
-            let why = (!is_set).then(|| without_token(url)).flatten();
+            let set = std::env::var_os(AUTH_TOKEN).filter(|token| !token.is_empty());
+            let why = set.map_or_else(|| without_token(url), |_| None);
             *token = why.is_none();
             return why;
         }
     };
-    if let [flag, url] = &args[..]
-        && (flag == "--connect" && !is_set)
-        && without_token(url).is_some_and(|why| why != SIGNS_IN)
-    {
-        env.retain(|(name, _)| name != AUTH_TOKEN);
-    }
     let given = args.iter().find_map(|arg| arg.strip_prefix(START));
     let given = given.map(|given| PathBuf::from(given.trim_start_matches('=')));
     if let (None, true, Some(before)) = (&given, offers, before) {

@@ -237,7 +237,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         ),
     flag(COMMAND, "all", "", "").help("With --generate skills: write every pattern"),
     flag(COMMAND, "install", "CLIENT", "")
-        .help("Add the server to a client's configuration file, after asking"),
+        .help("Add the server to a client's configuration file, after asking; --help clients says more"),
     flag(COMMAND, "uninstall", "CLIENT", "").help("Remove the server from that file again, after asking"),
     flag(COMMAND, "url", "URL", "").help(
         "With --install, --uninstall, --generate client-config and --generate client-command: for a \

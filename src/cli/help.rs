@@ -1,6 +1,6 @@
 //! The texts of `--help` and `--version`: lines of 80 characters at most.
 
-use super::flags::{FLAGS, Flag, SECTIONS, VARIABLES};
+use super::flags::{FLAGS, Flag, SECTIONS, VARIABLES, by_long};
 use super::topics::{self, TOPICS, Topic, list, topic_names};
 use super::unknown;
 use crate::text::wrapped;
@@ -25,11 +25,13 @@ pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, String> {
             }
             list(rows)
         }
-        [word, ..] => {
-            let found = TOPICS.iter().find(|topic| topic.name == word);
-            let why = "is not a topic";
-            about(found.ok_or_else(|| unknown("--help", word, why, topic_names()))?)
-        }
+        [word, ..] => match TOPICS.iter().find(|topic| topic.name == word) {
+            Some(topic) => about(topic),
+            None => {
+                let none = || unknown("--help", word, "is not a topic", topic_names());
+                list([entry(by_long(word).ok_or_else(none)?)])
+            }
+        },
     };
     Ok(fitted(&text))
 }

@@ -143,7 +143,7 @@ pub(crate) fn parse(
     }
     if let ([word, ..], false) = (settings.words.as_slice(), settings.has("call")) {
         return Err(match settings.last("start-fabric") {
-            Some("true") => {
+            Some("true") if flags::by_long(word).is_none() => {
                 format!("{START} takes its value after =: did you mean {START}={word}?")
             }
             _ => unexpected_word(word),

@@ -105,17 +105,14 @@ impl<'a> FlagsAndEnv<'a> {
             (_, "transport") => true,
             (_, other) => flag.env().is_none() && other != "history",
         };
-        for (with, why) in [
-            ("connect", "which only passes messages on to a server"),
-            ("url", "whose server has its own settings"),
-        ] {
-            let mut given = self.given.iter().filter(|_| self.has(with));
-            if let Some((other, _)) = given.find(|(flag, _)| !fits(with, flag)) {
-                return Err(format!(
-                    "--{} cannot be used with --{with}, {why}; leave it out here",
-                    other.long
-                ));
-            }
+        let mut servers = ["connect", "url"].into_iter().filter(|with| self.has(with));
+        if let Some(with) = servers.next()
+            && let Some((other, _)) = self.given.iter().find(|(flag, _)| !fits(with, flag))
+        {
+            return Err(format!(
+                "--{} cannot be used with --{with}, which leads to a server with its own settings; leave it out here",
+                other.long
+            ));
         }
         for (flag, _) in &self.given {
             let Some(partners) = flag.partners() else {
@@ -168,7 +165,11 @@ impl<'a> FlagsAndEnv<'a> {
     pub(super) fn text(&self, name: &str) -> Result<Option<String>, String> {
         let found = self.variables.iter().find(|(own, _)| own == name);
         let text = found.map(|(_, value)| utf8(value.clone(), name));
-        text.transpose()
+        let quoted = "the value is in quotes, which docker keeps; leave them out";
+        match text.transpose()? {
+            Some(text) if text.starts_with('"') && text.ends_with('"') => Err(named(name, quoted)),
+            text => Ok(text),
+        }
     }
 
     pub(super) fn secret(&self, name: &str) -> Result<Option<Secret>, String> {
@@ -306,7 +307,7 @@ fn unknown_short(letter: char, rest: Option<OsString>) -> String {
 /// Refuses a word that does not belong to a flag.
 pub(crate) fn unexpected_word(word: &str) -> String {
     let general = match clients::named(word) {
-        Some(_) => "after --install or --uninstall, give one client",
+        Some(_) => "give one client at a time",
         None => {
             "only flags and their values are taken: --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists all flags"
         }

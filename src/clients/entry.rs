@@ -345,49 +345,32 @@ mod tests {
         assert!(chat.ends_with(end), "{chat}");
     }
 
+    /// A client, how it adds a program, and how a URL.
+    const COMMANDS: &str = r#"claude-code
+claude mcp add --env FABRIC_BASE_URL=http://f:1 --env 'FABRIC_API_KEY=${FABRIC_API_KEY}' --scope user fabric -- '/opt/it'\''s' --max-runs 3
+claude mcp add --transport http --scope user fabric https://m/mcp --header 'Authorization: Bearer ${FABRIC_MCP_AUTH_TOKEN}'
+vscode
+code --add-mcp '{"name": "fabric", "type": "stdio", "command": "/opt/it'\''s", "args": ["--max-runs", "3"], "env": {"FABRIC_BASE_URL": "http://f:1", "FABRIC_API_KEY": "${env:FABRIC_API_KEY}"}}'
+code --add-mcp '{"name": "fabric", "type": "http", "url": "https://m/mcp", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}}'
+codex
+codex mcp add fabric --env FABRIC_BASE_URL=http://f:1 -- '/opt/it'\''s' --max-runs 3
+codex mcp add fabric --url https://m/mcp --bearer-token-env-var FABRIC_MCP_AUTH_TOKEN
+gemini-cli
+gemini mcp add --scope user --env FABRIC_BASE_URL=http://f:1 --env 'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric '/opt/it'\''s' -- --max-runs 3
+gemini mcp add --scope user --transport http --header 'Authorization: Bearer ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp
+copilot-cli
+copilot mcp add --env FABRIC_BASE_URL=http://f:1 --env 'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric -- '/opt/it'\''s' --max-runs 3
+copilot mcp add --transport http --header 'Authorization: Bearer ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp"#;
+
     #[test]
     fn each_command_is_that_of_the_clients_documentation() {
         let (start, unset, url) = (program(None), program(Some("")), at("https://m/mcp", false));
         let on = |name: &str, launch: &Launch| client(name).command("linux", "/opt/it's", launch);
-        for (name, by_program, by_url) in [
-            (
-                "claude-code",
-                "claude mcp add --env FABRIC_BASE_URL=http://f:1 --env \
-                 'FABRIC_API_KEY=${FABRIC_API_KEY}' --scope user fabric -- '/opt/it'\\''s' \
-                 --max-runs 3",
-                "claude mcp add --transport http --scope user fabric https://m/mcp --header \
-                 'Authorization: Bearer ${FABRIC_MCP_AUTH_TOKEN}'",
-            ),
-            (
-                "vscode",
-                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"stdio\", \"command\": \
-                 \"/opt/it'\\''s\", \"args\": [\"--max-runs\", \"3\"], \"env\": \
-                 {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \
-                 \"${env:FABRIC_API_KEY}\"}}'",
-                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"http\", \"url\": \
-                 \"https://m/mcp\", \"headers\": {\"Authorization\": \"Bearer \
-                 ${env:FABRIC_MCP_AUTH_TOKEN}\"}}'",
-            ),
-            (
-                "codex",
-                "codex mcp add fabric --env FABRIC_BASE_URL=http://f:1 -- '/opt/it'\\''s' --max-runs 3",
-                "codex mcp add fabric --url https://m/mcp --bearer-token-env-var FABRIC_MCP_AUTH_TOKEN",
-            ),
-            (
-                "gemini-cli",
-                "gemini mcp add --scope user --env FABRIC_BASE_URL=http://f:1 --env \
-                 'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric '/opt/it'\\''s' -- --max-runs 3",
-                "gemini mcp add --scope user --transport http --header 'Authorization: Bearer \
-                 ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp",
-            ),
-            (
-                "copilot-cli",
-                "copilot mcp add --env FABRIC_BASE_URL=http://f:1 --env \
-                 'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric -- '/opt/it'\\''s' --max-runs 3",
-                "copilot mcp add --transport http --header 'Authorization: Bearer \
-                 ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp",
-            ),
-        ] {
+        let rows = Vec::from_iter(COMMANDS.lines());
+        for row in rows.chunks(3) {
+            let [name, by_program, by_url] = row[..] else {
+                panic!("{row:?}")
+            };
             let start = if name == "codex" { &unset } else { &start };
             assert_eq!(on(name, start).as_deref(), Ok(by_program));
             assert_eq!(on(name, &url).as_deref(), Ok(by_url));

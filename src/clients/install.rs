@@ -126,10 +126,9 @@ pub(crate) fn run(mut asked: Installation, program: &str, choose: Choose) -> Res
     let is_foreign = own.is_some() && ours.is_none();
     if is_foreign {
         let is_by_url = |own: &Value| is_ours(own, program, authority(own).as_ref());
-        let hint = match &entry {
-            Some(_) => "To add an entry with another name, give --name NAME.",
-            None if own.is_some_and(is_by_url) => "If it is one, give --url with its URL as well.",
-            None => "To remove an entry with another name, give --name NAME.",
+        let hint = match entry.is_none() && own.is_some_and(is_by_url) {
+            true => "If it is one, give --url with its URL as well.",
+            false => "For an entry with another name, give --name NAME.",
         };
         told += &format!(
             "This \"{name}\" does not look like an entry of fabric-mcp, and would be lost. {hint}\n"
@@ -175,26 +174,23 @@ pub(crate) fn run(mut asked: Installation, program: &str, choose: Choose) -> Res
 }
 
 impl Installation {
-    /// Chooses what is left open. Returns what to say about it. `own` is our entry in the file, which shows what was chosen
-    /// before.
+    /// Chooses the Fabric, and lets the entry keep runs in a folder that all clients share, unless its settings or the user
+    /// say otherwise. Returns what to say about it. `own` is our entry in the file, which shows what was chosen before.
     fn settle(&mut self, choose: Choose, own: Option<&Value>) -> Result<String, String> {
-        let why = self.launch.as_mut().and_then(|launch| {
-            let made = self.client.entry(PROGRAM, launch);
-            choose(launch, self.offers, own.and_then(|own| chosen(own, &made)))
-        });
-        Ok(why.unwrap_or_default() + &self.keep_runs(own)?)
-    }
-
-    /// Lets the entry keep runs in a folder that all clients share, unless its settings or the user say otherwise.
-    fn keep_runs(&mut self, own: Option<&Value>) -> Result<String, String> {
         const NO_RUNS: [&str; 3] = ["--connect", "--patterns-dir", "--read-only"];
-        let Some(Launch::Program { args, .. }) = &mut self.launch else {
+        let Some(launch) = &mut self.launch else {
             return Ok(String::new());
+        };
+        let made = self.client.entry(PROGRAM, launch);
+        let why = choose(launch, self.offers, own.and_then(|own| chosen(own, &made)));
+        let why = why.unwrap_or_default();
+        let Launch::Program { args, .. } = launch else {
+            return Ok(why);
         };
         let keeps_none = after(args, KEEP_RUNS).as_deref() == Some("0");
         let is_settled = self.history != Some(true) && (keeps_none || has(args, &[STATE_DIR]));
         if is_settled || has(args, &NO_RUNS) {
-            return Ok(String::new());
+            return Ok(why);
         }
         let old = own.filter(|own| started(own).is_some()).map(words);
         // An entry that cannot keep runs does not show what its user has chosen.
@@ -208,11 +204,11 @@ impl Installation {
                     args.splice(..0, [flag.to_owned(), value]);
                 }
             }
-            return Ok(String::new());
+            return Ok(why);
         }
         let value = |flag| after(args, flag).or_else(|| after(before.as_ref()?, flag));
         let Some(folder) = value(STATE_DIR).or_else(shared_folder) else {
-            return Ok(String::new());
+            return Ok(why);
         };
         let seconds = value(KEEP_RUNS).unwrap_or(KEPT.to_string());
         let time = match seconds.parse::<u64>() {
@@ -226,7 +222,7 @@ impl Installation {
         let known = self.history.or(chosen).or(self.yes.then_some(true));
         if !known.map_or_else(|| ask(&question, true), Ok)? {
             return Ok(format!(
-                "Runs are kept in memory only; {HISTORY} keeps them for {time}.\n"
+                "{why}Runs are kept in memory only; {HISTORY} keeps them for {time}.\n"
             ));
         }
         args.push(HISTORY.to_owned());
@@ -235,7 +231,7 @@ impl Installation {
                 args.extend([flag.to_owned(), value.clone()]);
             }
         }
-        Ok(format!("Runs will be kept for {time} in {folder}.\n"))
+        Ok(format!("{why}Runs will be kept for {time} in {folder}.\n"))
     }
 }
 
@@ -612,7 +608,7 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
                 format!("First, if your Fabric needs a key, set {name} in that file.\n")
             }
             (AUTH_TOKEN, "") => {
-                format!("First: put the server's token into the empty {name} in that file.\n")
+                format!("First, if the server asks for a token, put it into {name} in that file.\n")
             }
             _ if refers && !start.is_empty() && [API_KEY, AUTH_TOKEN].contains(&variable) => {
                 format!(
@@ -724,26 +720,17 @@ mod tests {
 
     #[test]
     fn what_an_entry_lets_happen_is_told() {
-        for (entry, words) in [
-            (
-                json!({"autoApprove": ["a", "*"], "command": "/var/tmp/f"}),
-                ["has autoApprove", "/var/tmp/f, which"],
-            ),
-            (
-                json!({"command": ["/x/target/f"]}),
-                ["/x/target/f, which", ""],
-            ),
-            (json!({"url": "http://target/x"}), ["", ""]),
-            (
-                json!({"alwaysAllow": true, "envFile": "~/.env"}),
-                ["has alwaysAllow", "has envFile"],
-            ),
-            (json!({"autoApprove": ["a"], "trust": false}), ["", ""]),
-        ] {
-            let told = risks(&entry);
-            let lines = words.iter().filter(|word| !word.is_empty()).count();
+        for row in r#"{"autoApprove": ["a", "*"], "command": "/var/tmp/f"} => has autoApprove|/var/tmp/f, which
+            {"command": ["/x/target/f"]} => /x/target/f, which
+            {"url": "http://target/x"} => |
+            {"alwaysAllow": true, "envFile": "~/.env"} => has alwaysAllow|has envFile
+            {"autoApprove": ["a"], "trust": false} => |"#.lines()
+        {
+            let (entry, words) = row.split_once(" => ").unwrap();
+            let told = risks(&serde_json::from_str(entry).unwrap());
+            let words = Vec::from_iter(words.split('|').filter(|word| !word.is_empty()));
             assert!(words.iter().all(|word| told.contains(word)), "{told}");
-            assert_eq!(told.lines().count(), lines, "{told}");
+            assert_eq!(told.lines().count(), words.len(), "{told}");
         }
     }
 

@@ -180,6 +180,10 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
     let twice =
         |key: &str| ExitReason::usage(format!("--call: {key} is given twice; leave one out"));
     for word in words {
+        // Elsewhere this means stdin, which is read without being asked.
+        if tool == RUN && ["-", "input_text=-", "input_text=@-"].contains(&word.as_str()) {
+            continue;
+        }
         let pair = word.split_once('=').filter(|(key, _)| is_key(key));
         match (serde_json::from_str(word), pair) {
             (Ok(Value::Object(members)), _) => arguments.extend(members),
@@ -200,7 +204,10 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
                 if !place.is_null() {
                     return Err(twice(key));
                 }
-                *place = value.into();
+                *place = match serde_json::from_str(&value) {
+                    Ok(Value::Object(members)) if key == "variables" => members.into(),
+                    _ => value.into(),
+                };
             }
             (Err(error), _) if word.starts_with(['{', '[', '\'']) => {
                 return Err(no_object(word, &format!("is not JSON: {error}")));
@@ -386,7 +393,7 @@ pub(crate) fn usage(mut rows: Vec<Value>, json: bool) -> String {
     rows.truncate(rows.len() - usize::from(!for_people));
     match json {
         true => format!("{:#}\n", json!({ "usage": rows })),
-        false => lines(&runs::COLUMNS[..columns], &rows, for_people),
+        false => for_terminal(&lines(&runs::COLUMNS[..columns], &rows, for_people)).into_owned(),
     }
 }
 
@@ -712,7 +719,7 @@ mod tests {
         }
         assert_eq!(parsed(RUN, &[]), Ok(Map::new()));
         for case in [
-            r#"fabric_run_pattern pattern_name=a variables.lang_code=de input_text=@@b=c => {"input_text":"@b=c","pattern_name":"a","variables":{"lang_code":"de"}}"#,
+            r#"fabric_run_pattern pattern_name=a variables={"lang_code":"de"} variables.x=y input_text=@@b=c - => {"input_text":"@b=c","pattern_name":"a","variables":{"lang_code":"de","x":"y"}}"#,
             r#"fabric_run_pattern {"model_name":"m","variables":{"a":"1"}} variables.b=2 => {"model_name":"m","variables":{"a":"1","b":"2"}}"#,
             r#"fabric_list_patterns true crime of 2024 => {"query":"true crime of 2024"}"#,
             r#"fabric_list_patterns limit=3 contract => {"limit":"3","query":"contract"}"#,

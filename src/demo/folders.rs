@@ -68,6 +68,7 @@ impl Folders {
                     folders.given.push(dir.clone());
                     continue;
                 }
+                (None, Ok(_)) if dir.join("system.md").exists() => format!("{dir:?} is a pattern"),
                 (None, Ok(_)) => format!("{dir:?} has no pattern"),
                 (None, Err(error)) => unusable("folder", dir, &error),
             };
@@ -91,9 +92,15 @@ impl Folders {
     fn list(&self, dir: &Path, names: &mut BTreeSet<String>) -> io::Result<()> {
         let root = dir.canonicalize()?;
         for name in self.entries(&root)? {
-            let path = root.join(&name).join("system.md");
+            let folder = root.join(&name);
+            let path = folder.join("system.md");
+            let is_bare =
+                name != "strategies" && path.symlink_metadata().is_err() && !folder.is_file();
             if !names.contains(&name) && self.text(&root, &root, &path).is_some() {
                 names.insert(name);
+            } else if !self.given.is_empty() && is_bare {
+                // Not at the start, which looks at folders above those of patterns too.
+                self.warn(OUT, &folder, "it has no system.md");
             }
         }
         // If the folder went away meanwhile, its patterns are not gone one by one.

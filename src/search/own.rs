@@ -10,9 +10,13 @@ const MOST_SENTENCES: usize = 24;
 /// Most of them that count as requests.
 const MOST_REQUESTS: usize = 8;
 /// Words that introduce a task: what follows them says what is done.
-const INTRODUCTIONS: &str = " is to | are to |expert at |expert in |expert on |specialized in |\
-    specialised in |specializes in |specialises in |specializing in |tasked with |\
-    responsible for |excel at |skilled at |skilled in |you can |you will |you must ";
+const INTRODUCTIONS: &str = " is to | are to |tasked with |you can |you will |you must ";
+/// Words after which a verb says what is done, while a noun only goes on with a role.
+const SKILLS: &str = "expert at |expert in |expert on |specialized in |specialised in |\
+    specializes in |specialises in |specializing in |responsible for |excel at |skilled at |skilled in ";
+/// How sentences begin that say who somebody is, not what they do.
+const ROLES: &str = "You are |You have |You were |You should |You're |Act as |Act like |Role:|\
+    Du bist |Sie sind |Tu es |Vous êtes |Eres |Sei un|Você é ";
 
 /// Sentences with these say how to think or write, not what to do.
 const BOILERPLATE: &str = "deep breath|step back|step by step|step-by-step|whiteboard|\
@@ -21,18 +25,18 @@ const BOILERPLATE: &str = "deep breath|step back|step by step|step-by-step|white
 /// Words of headings below which the aim is said.
 const GOALS: [&str; 4] = ["goal", "task", "purpose", "objective"];
 
-/// Verbs after which "You …" says who somebody is, not what they do.
-const STATES: [&str; 4] = ["are", "have", "were", "should"];
-
 /// What a pattern of this name and text does, in one sentence.
 pub(super) fn sentence(name: &str, text: &str) -> String {
     let found = sentences(text);
     let aim = |(said, is_goal): &(String, bool)| aim(said, *is_goal);
     let mut aims = found.iter().filter_map(aim);
-    // "You are a poet." says who, not what.
-    let does = || found.iter().find(|(said, _)| !said.starts_with("You "));
+    let does = || found.iter().find(|(said, _)| !is_role(said));
     let any = || Some(does().or(found.first())?.0.clone());
     finished(&aims.next().or_else(any).unwrap_or_else(|| humanised(name)))
+}
+
+fn is_role(sentence: &str) -> bool {
+    ROLES.split('|').any(|role| sentence.starts_with(role))
 }
 
 /// The task that a sentence states, if it states one.
@@ -40,12 +44,14 @@ fn aim(sentence: &str, is_goal: bool) -> Option<String> {
     let lower = sentence.to_lowercase();
     if lower.len() == sentence.len() {
         let end = |phrase: &str| Some(lower.find(phrase)? + phrase.len());
-        if let Some(end) = INTRODUCTIONS.split('|').filter_map(end).min() {
-            return Some(sentence[end..].to_owned());
+        let after = |all: &str| Some(&sentence[all.split('|').filter_map(end).min()?..]);
+        let is_verb = |rest: &&str| rest.split(' ').next().unwrap_or_default().ends_with("ing");
+        if let Some(rest) = after(INTRODUCTIONS).or_else(|| after(SKILLS).filter(is_verb)) {
+            return Some(rest.to_owned());
         }
     }
     let does = sentence.strip_prefix("You ");
-    let does = does.filter(|rest| !STATES.contains(&rest.split(' ').next().unwrap_or_default()));
+    let does = does.filter(|_| !is_role(sentence));
     does.or(is_goal.then_some(sentence)).map(str::to_owned)
 }
 
@@ -72,7 +78,12 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
             let sentence = sentence.trim();
             let lower = sentence.to_lowercase();
             let says_something = sentence.contains(char::is_alphabetic);
-            if !says_something || BOILERPLATE.split('|').any(|phrase| lower.contains(phrase)) {
+            // A variable says nothing, nor what only names one.
+            let end = sentence.trim_end_matches('.').strip_suffix("}}");
+            let before = end.and_then(|end| Some(end.rsplit_once("{{")?.0.trim()));
+            let is_slot = before.is_some_and(|before| !before.ends_with(char::is_alphanumeric));
+            let mut boilerplate = BOILERPLATE.split('|');
+            if !says_something || is_slot || boilerplate.any(|phrase| lower.contains(phrase)) {
                 continue;
             }
             found.push((sentence.to_owned(), is_goal || described.is_some()));
@@ -134,6 +145,13 @@ mod tests {
             ("漢字を書きます。検索", "漢字を書きます。"),
             ("You split\u{7} lines.", "Split  lines."),
             ("- List all", "List all."),
+            ("You are a lawyer.\nText: {{input}}", "You are a lawyer."),
+            ("An editor. {{ x }}", "An editor."),
+            ("You are an expert in law. Explain it.", "Explain it."),
+            ("You are an expert in SQL.", "You are an expert in SQL."),
+            ("Act as a cook. {{x}}", "Act as a cook."),
+            ("Du bist Lektor. Kürze den Text.", "Kürze den Text."),
+            ("**Role:** Editor\n**Task:** Fix it.", "Task: Fix it."),
             ("{{x}} is a hero.", "{{x}} is a hero."),
             ("{{x}}: answer", "{{x}}: answer."),
             ("<a>\n<b>You are Duke.</b>\n</a>", "You are Duke."),

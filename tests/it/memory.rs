@@ -21,7 +21,7 @@ const TOO_LARGE: &str = "urn:fabric-mcp:error:response-too-large";
 
 /// The smallest budget: 32 MiB, of which one of several callers may use 24.
 fn small(fabric: &FakeFabric) -> Program {
-    Program::with(fabric).env("FABRIC_MCP_MAX_MEMORY", "32")
+    Program::with(fabric).flags("--max-memory 32 --allow-unauthenticated")
 }
 
 fn run(input: &str) -> Value {
@@ -59,10 +59,7 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
         (Wire::Sse, Era::R2024_11_05),
     ] {
         // Whoever sends the large ones is another caller.
-        let server = serve(
-            wire,
-            small(&fabric).flags("--trusted-proxy 127.0.0.1 --allow-unauthenticated"),
-        );
+        let server = serve(wire, small(&fabric).flags("--trusted-proxy 127.0.0.1"));
         let mut sse = (wire == Wire::Sse).then(|| Sse::to(&server, era, None));
         let path = sse.as_ref().map_or("/mcp", |sse| &sse.endpoint).to_owned();
         let send = || unfinished(&server, &path, 8 * MIB);

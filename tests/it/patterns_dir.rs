@@ -363,7 +363,7 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
         (dir("nowhere"), "no such folder: "),
         (dir("empty"), "has no pattern; give a folder that holds"),
         (dir("empty/README.md"), "not a folder: "),
-        (dir("patterns/plain"), "has no pattern; give a folder that"),
+        (dir("patterns/plain"), "is a pattern; give a folder that"),
     ] {
         let finished = Program::new(["--patterns-dir", &dir]).run(DEADLINE);
         finished.expect_code(2).expect_stderr(says);
@@ -386,10 +386,12 @@ fn a_folder_without_patterns_and_a_second_source_are_refused_at_the_start() {
 fn the_check_and_an_entry_for_a_client_know_folders() {
     let folder = folder("patterns-dir-check");
     std::fs::create_dir(folder.path("patterns/a{{b")).unwrap();
+    folder.write("patterns/odd/System.md", "Named otherwise.");
     let finished = program(&folder).arg("--check").run(DEADLINE);
     finished
         .expect_code(0)
         .expect_stderr("a{{b\\\": not a name that Fabric accepts")
+        .expect_stderr("odd\\\": it has no system.md")
         .expect_stdout(" (without Fabric)")
         .expect_stdout("Everything works.");
     assert!(!finished.stdout.contains("key"), "{}", finished.stdout);

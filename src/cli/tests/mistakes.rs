@@ -14,7 +14,7 @@ const MISTAKES: &str = r#"
 --call fabric_run_pattern --pattern-name a => --pattern-name is not a flag; did you mean pattern_name=…, without dashes?
 -x => -x is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them
 --base-url http://x => --base-url is not a flag; did you mean --fabric-url URL?
-help => "help" does not belong to a flag; did you mean --help?
+help --start-fabric => "help" does not belong to a flag; did you mean --help?
 --help problems no-model => --help problems: "no-model" is not a code of --check; did you mean no-models?
 Instal zed => "Instal" does not belong to a flag; did you mean --install?
 summarize notes.txt => "summarize" does not belong to a flag; only flags and their values are taken:
@@ -90,13 +90,13 @@ summarize notes.txt => "summarize" does not belong to a flag; only flags and the
 --install emacs => --install: "emacs" is not a known client; give one of CLIENTS
 --install zed --uninstall zed => --install and --uninstall cannot be combined: run one after another
 --install zed --install warp => --install and --install cannot be combined: run one after another
---install zed --url https://x/mcp --patterns-dir p => --patterns-dir cannot be used with --url, whose server has its own settings;
+--install zed --url https://x/mcp --patterns-dir p => --patterns-dir cannot be used with --url, which leads to a server with its own settings;
     leave it out here
 --check-tokens a b => "b" does not belong to a flag; fabric-mcp takes flags only:
     --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others
 --install zed --transport http --tokens-file t => --transport is for a server over HTTP,
     but the client starts one on stdio; leave it out, or give --url
---install zed warp => "warp" does not belong to a flag; after --install or --uninstall, give one client
+--install zed warp => "warp" does not belong to a flag; give one client at a time
 --yes => --yes only works with --install or --uninstall; leave it out, or add that
 --generate skill x --all => --all only works with --generate skills; leave it out, or add that
 --url http://x/mcp => --url only works with --install, --uninstall, --generate client-config or --generate client-command;
@@ -113,9 +113,9 @@ summarize notes.txt => "summarize" does not belong to a flag; only flags and the
     http:// is accepted only for this machine (127.0.0.1, localhost)
 --install claude-desktop --transport sse --url https://x/sse => --transport sse: claude-desktop does not connect over HTTP+SSE;
     start the server with --transport http, and give --transport http and its /mcp as --url here
---connect https://x/mcp --tokens-file t => --tokens-file cannot be used with --connect, which only passes messages on to a server;
+--connect https://x/mcp --tokens-file t => --tokens-file cannot be used with --connect, which leads to a server with its own settings;
     leave it out here
---connect https://x/mcp --install zed => --install cannot be used with --connect, which only passes messages on to a server;
+--connect https://x/mcp --install zed => --install cannot be used with --connect, which leads to a server with its own settings;
     leave it out here
 --help netwrk => --help: "netwrk" is not a topic; did you mean network?
 --help=x => --help: "x" is not a topic; give one of clients, call, tools, streaming, results, errors,

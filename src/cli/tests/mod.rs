@@ -212,6 +212,7 @@ FABRIC_MCP_ALLOW_PATTERN=a,b\c => "b\\c" is not a pattern's name;
 FABRIC_BASE_URL=http://joe:hunter2@fabric => the URL holds a user name or password, which would end up in logs;
     take the part before the @ out: a key or token has a variable of its own (FABRIC_API_KEY, FABRIC_MCP_AUTH_TOKEN)
 FABRIC_API_KEY=hunter2 x => HEADER
+FABRIC_API_KEY="hunter2" => the value is in quotes, which docker keeps; leave them out
 FABRIC_MCP_AUTH_TOKEN=hunter2é => HEADER
 FABRIC_MCP_AUTH_TOKEN_FILE=binary => HEADER
 FABRIC_MCP_AUTH_TOKEN_FILE=empty => "empty" is empty; put the token into it
@@ -279,29 +280,23 @@ fn values_that_are_not_utf8_are_refused() {
 
 #[test]
 fn where_other_machines_come_in_a_token_is_needed() {
-    let reached = "can be reached from other machines, and there is no token";
-    let called = "leads other machines here, and there is no token";
     let open = "--allow-unauthenticated";
-    for (flag, what, hosts) in [
-        (
-            "--host",
-            reached,
-            "0.0.0.0 :: 192.168.0.1 example.com ::ffff:10.0.0.1",
-        ),
-        (
-            "--allowed-host",
-            called,
-            "mcp.example.com mcp.example.com:8443 [2001:db8::1]:80",
-        ),
+    for row in [
+        "--host|can be reached from other machines|0.0.0.0 :: 192.168.0.1 example.com ::ffff:10.0.0.1",
+        "--allowed-host|leads other machines here|mcp.example.com mcp.example.com:8443 [2001:db8::1]:80",
     ] {
-        let open_to = what.split(',').next().unwrap_or_default();
+        let row: Vec<_> = row.split('|').collect();
+        let [flag, open_to, hosts] = row[..] else {
+            panic!("{row:?}")
+        };
         let variable = format!("FABRIC_MCP{}", flag[1..].replace('-', "_").to_uppercase());
         for host in hosts.split(' ') {
             let refused = |name: &str| {
                 format!(
-                    "{name}: {host} {what}; give --tokens-file, set FABRIC_MCP_AUTH_TOKEN (or \
-                     FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or \
-                     --allow-unauthenticated, if a proxy in front decides who may come in"
+                    "{name}: {host} {open_to}, and there is no token; give --tokens-file, set \
+                     FABRIC_MCP_AUTH_TOKEN (or FABRIC_MCP_AUTH_TOKEN_FILE), or give \
+                     --oauth-issuer; or --allow-unauthenticated, if a proxy in front decides who \
+                     may come in"
                 )
             };
             let flags = format!("--transport http {flag} {host}");
