@@ -377,8 +377,7 @@ const FORM: &str =
 
 /// What a key looks like.
 const KEYS: &str = "a key is models=NAME,NAME… (without quotes, and with * only at the end of a name), \
-    runs-per-minute=NUMBER, tokens-per-month=NUMBER (from 1; for no limit leave the key out) or \
-    until=YYYY-MM-DD, the last day; each at most once";
+    runs-per-minute=NUMBER, tokens-per-month=NUMBER (1 or more) or until=YYYY-MM-DD, the last day; each at most once";
 
 /// Why a budget is refused without a ledger.
 const NO_LEDGER: &str = "tokens-per-month= is counted in the ledger, so it needs --state-dir";

@@ -98,9 +98,8 @@ impl<'a> FlagsAndEnv<'a> {
                 first.0
             ));
         }
-        let is_call = self.has("call");
         let fits = |with: &str, flag: &Flag| match (with, flag.long) {
-            ("connect", "json") => is_call,
+            ("connect", "json") => self.has("call"),
             ("connect", other) => CONNECTING.split(' ').any(|flag| flag == other),
             (_, "transport") => true,
             (_, other) => flag.env().is_none() && other != "history",

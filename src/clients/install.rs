@@ -574,10 +574,9 @@ fn change(
     } else if found.text.is_none() {
         text += "  will be created\n";
     }
-    let lines = [('-', before), ('+', after)].into_iter();
-    for (mark, entry) in lines.filter_map(|(mark, entry)| Some((mark, entry.as_ref()?))) {
-        let entry = member(name, &layout::text(entry, Some("  "), "\n"));
-        for line in entry.lines() {
+    for (mark, entry) in [('-', before), ('+', after)] {
+        let written = |entry| member(name, &layout::text(entry, Some("  "), "\n"));
+        for line in entry.as_ref().map(written).unwrap_or_default().lines() {
             text += &format!("  {mark} {line}\n");
         }
     }
@@ -604,11 +603,10 @@ fn left_to_do(client: &McpClient, entry: &Value) -> String {
             (_, TOKEN_PLACEHOLDER) => {
                 format!("First: put the server's token in the place of {value}.\n")
             }
-            (API_KEY, "") => {
-                format!("First, if your Fabric needs a key, set {name} in that file.\n")
-            }
-            (AUTH_TOKEN, "") => {
-                format!("First, if the server asks for a token, put it into {name} in that file.\n")
+            (API_KEY | AUTH_TOKEN, "") => {
+                let needs = ["your Fabric needs a key", "the server asks for a token"];
+                let needs = needs[usize::from(name == AUTH_TOKEN)];
+                format!("First, if {needs}, set {name} in that file.\n")
             }
             _ if refers && !start.is_empty() && [API_KEY, AUTH_TOKEN].contains(&variable) => {
                 format!(

@@ -11,7 +11,7 @@ _fabric_mcp() {
 @ROWS@    client-config | client-command) words="@CLIENTS@" ;;
     --help | -h) words="@TOPICS@" ;;
     problems) words="@CODES@" ;;
-    skill | skills | plugin) files=1 ;;
+    skill | skills | plugin | systemd-unit | systemd-template | compose) files=1 ;;
     *)
       if [[ $prev == --start-fabric= ]]; then files=1; fi
       words="@FLAGS@"

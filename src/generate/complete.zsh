@@ -6,7 +6,7 @@ _fabric_mcp() {
 @ROWS@    '*: :->word'
   if [[ $state == word ]] && (( CURRENT > 2 )) && [[ ${words[CURRENT-2]#--generate=} == token ]]; then
     compadd @ROLES@
-  elif [[ $state == word && ${words[CURRENT-1]#--generate=} == (skill|skills|plugin) ]]; then
+  elif [[ $state == word && ${words[CURRENT-1]#--generate=} == (skill|skills|plugin|systemd-*|compose) ]]; then
     _files
   elif [[ $state == word && ${words[CURRENT-1]} == problems ]]; then
     compadd @CODES@

@@ -77,13 +77,12 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
         for sentence in parts.flat_map(|part| part.split_inclusive(['。', '！', '？'])) {
             let sentence = sentence.trim();
             let lower = sentence.to_lowercase();
-            let says_something = sentence.contains(char::is_alphabetic);
             // A variable says nothing, nor what only names one.
             let end = sentence.trim_end_matches('.').strip_suffix("}}");
             let before = end.and_then(|end| Some(end.rsplit_once("{{")?.0.trim()));
             let is_slot = before.is_some_and(|before| !before.ends_with(char::is_alphanumeric));
-            let mut boilerplate = BOILERPLATE.split('|');
-            if !says_something || is_slot || boilerplate.any(|phrase| lower.contains(phrase)) {
+            let says_something = sentence.contains(char::is_alphabetic) && !is_slot;
+            if !says_something || BOILERPLATE.split('|').any(|phrase| lower.contains(phrase)) {
                 continue;
             }
             found.push((sentence.to_owned(), is_goal || described.is_some()));
@@ -146,7 +145,6 @@ mod tests {
             ("You split\u{7} lines.", "Split  lines."),
             ("- List all", "List all."),
             ("You are a lawyer.\nText: {{input}}", "You are a lawyer."),
-            ("An editor. {{ x }}", "An editor."),
             ("You are an expert in law. Explain it.", "Explain it."),
             ("You are an expert in SQL.", "You are an expert in SQL."),
             ("Act as a cook. {{x}}", "Act as a cook."),

@@ -9,7 +9,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::support::fabric::{FakeFabric, closed_port};
+use crate::support::fabric::FakeFabric;
 use crate::support::folder::TempFolder;
 use crate::support::http::HttpServer;
 use crate::support::process::{Finished, Program};
@@ -574,11 +574,7 @@ fn where_callers_sign_in_no_token_is_shown() {
         assert!(!done.stdout.contains("First:"), "{done:?}");
     }
     home.write(".cursor/mcp.json", "");
-    let closed = format!(
-        "--install cursor --url http://127.0.0.1:{}/mcp",
-        closed_port()
-    );
-    let closed = home.run(&closed);
+    let closed = home.run("--install cursor --url http://127.0.0.1:1/mcp");
     closed.expect_stdout("Check the URL of --url, ");
     assert!(!closed.stdout.contains("--connect"), "{closed:?}");
     let (_, headers) = install("fmcp_canary");

@@ -26,7 +26,7 @@ fn commands() {
         ("--help", "--max-runs-per-caller"),
         ("-h", "More: --help, or"),
         ("-h network", "Serving a network\\n\\n"),
-        ("--help install", "--help clients says more"),
+        ("--help install", "after asking; --help"),
         ("-hV --check --port x", "More: --help, or"),
     ] {
         let help = command(args);
