@@ -25,13 +25,11 @@ pub(super) fn help(is_short: bool, words: &[String]) -> Result<String, String> {
             }
             list(rows)
         }
-        [word, ..] => match TOPICS.iter().find(|topic| topic.name == word) {
-            Some(topic) => about(topic),
-            None => {
-                let none = || unknown("--help", word, "is not a topic", topic_names());
-                list([entry(by_long(word).ok_or_else(none)?)])
-            }
-        },
+        [word, ..] => {
+            let topic = TOPICS.iter().find(|topic| topic.name == word).map(about);
+            let found = topic.or_else(|| Some(list([entry(by_long(word)?)])));
+            found.ok_or_else(|| unknown("--help", word, "is not a topic", topic_names()))?
+        }
     };
     Ok(fitted(&text))
 }

@@ -39,6 +39,8 @@ const RUN: &str = "fabric_run_pattern";
 const INPUT: &str = "input_text";
 /// The tool's argument that makes it answer early.
 const WAIT: &str = "wait_seconds";
+/// What means stdin for other programs. Here it is read without being asked.
+const STDIN: [&str; 3] = ["-", "input_text=-", "input_text=@-"];
 /// How long to wait for text on stdin that should not be there: a pipe may be inherited, and stay silent for ever.
 const STRAY_TEXT: Duration = Duration::from_millis(500);
 /// How often to look whether a call elsewhere is answered, or must stop.
@@ -180,12 +182,9 @@ fn parsed(tool: &str, words: &[String]) -> Result<Map<String, Value>, ExitReason
     let twice =
         |key: &str| ExitReason::usage(format!("--call: {key} is given twice; leave one out"));
     for word in words {
-        // Elsewhere this means stdin, which is read without being asked.
-        if tool == RUN && ["-", "input_text=-", "input_text=@-"].contains(&word.as_str()) {
-            continue;
-        }
         let pair = word.split_once('=').filter(|(key, _)| is_key(key));
         match (serde_json::from_str(word), pair) {
+            _ if tool == RUN && STDIN.contains(&word.as_str()) => {}
             (Ok(Value::Object(members)), _) => arguments.extend(members),
             (_, Some((key, value))) => {
                 let value = match value.strip_prefix('@') {

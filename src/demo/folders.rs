@@ -94,13 +94,15 @@ impl Folders {
         for name in self.entries(&root)? {
             let folder = root.join(&name);
             let path = folder.join("system.md");
-            let is_bare =
-                name != "strategies" && path.symlink_metadata().is_err() && !folder.is_file();
             if !names.contains(&name) && self.text(&root, &root, &path).is_some() {
                 names.insert(name);
-            } else if !self.given.is_empty() && is_bare {
+            } else if !self.given.is_empty() && path.symlink_metadata().is_err() {
                 // Not at the start, which looks at folders above those of patterns too.
-                self.warn(OUT, &folder, "it has no system.md");
+                let mut inside = fs::read_dir(&folder).into_iter().flatten();
+                let is_empty = inside.next().is_none() && !folder.is_symlink();
+                if !is_empty && name != "strategies" {
+                    self.warn(OUT, &folder, "it has no system.md");
+                }
             }
         }
         // If the folder went away meanwhile, its patterns are not gone one by one.

@@ -50,8 +50,7 @@ fn aim(sentence: &str, is_goal: bool) -> Option<String> {
             return Some(rest.to_owned());
         }
     }
-    let does = sentence.strip_prefix("You ");
-    let does = does.filter(|_| !is_role(sentence));
+    let does = sentence.strip_prefix("You ").filter(|_| !is_role(sentence));
     does.or(is_goal.then_some(sentence)).map(str::to_owned)
 }
 

@@ -282,18 +282,19 @@ fn values_that_are_not_utf8_are_refused() {
 fn where_other_machines_come_in_a_token_is_needed() {
     let open = "--allow-unauthenticated";
     for row in [
-        "--host|can be reached from other machines|0.0.0.0 :: 192.168.0.1 example.com ::ffff:10.0.0.1",
-        "--allowed-host|leads other machines here|mcp.example.com mcp.example.com:8443 [2001:db8::1]:80",
+        "--host|can be reached from other machines, and there is no token|0.0.0.0 :: 192.168.0.1 example.com ::ffff:10.0.0.1",
+        "--allowed-host|leads other machines here, and there is no token|mcp.example.com mcp.example.com:8443 [2001:db8::1]:80",
     ] {
         let row: Vec<_> = row.split('|').collect();
-        let [flag, open_to, hosts] = row[..] else {
+        let [flag, what, hosts] = row[..] else {
             panic!("{row:?}")
         };
+        let open_to = what.split(',').next().unwrap_or_default();
         let variable = format!("FABRIC_MCP{}", flag[1..].replace('-', "_").to_uppercase());
         for host in hosts.split(' ') {
             let refused = |name: &str| {
                 format!(
-                    "{name}: {host} {open_to}, and there is no token; give --tokens-file, set \
+                    "{name}: {host} {what}; give --tokens-file, set \
                      FABRIC_MCP_AUTH_TOKEN (or FABRIC_MCP_AUTH_TOKEN_FILE), or give \
                      --oauth-issuer; or --allow-unauthenticated, if a proxy in front decides who \
                      may come in"
