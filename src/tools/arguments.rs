@@ -109,7 +109,7 @@ impl<'a> Arguments<'a> {
         given: Given<'a>,
         read: impl Fn(&mut Arguments<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut mistakes = Vec::new();
+        let (mut mistakes, mut rounds) = (Vec::new(), 0);
         loop {
             let mut arguments = Arguments {
                 tool,
@@ -124,12 +124,13 @@ impl<'a> Arguments<'a> {
             };
             let value = read(&mut arguments);
             let found = arguments.mistakes(given);
-            if found == mistakes {
+            // The pattern, then what its variables say of other names.
+            if found == mistakes || rounds == 3 {
                 arguments.faults.extend(value.as_ref().err().cloned());
                 return arguments.faults().and(value);
             }
             drop(arguments);
-            mistakes = found;
+            (mistakes, rounds) = (found, rounds + 1);
         }
     }
 
@@ -522,15 +523,17 @@ impl<'a> Arguments<'a> {
                 && self.sentence.contains(variable)
                 && given.iter().all(|(given, _)| given != meant)
         };
-        let is_pattern = |(given, _): &GivenArgument<'_>| is_meant(given, "pattern_name");
+        let mut meant = self.mistakes.iter().filter_map(|mistake| mistake.meant);
+        let has_pattern = meant.any(|meant| meant == "pattern_name")
+            || given.iter().any(|(given, _)| given == "pattern_name");
         let meanings = || meanings().map(|(meant, _)| meant);
         let of = match &self.place {
             Place::Object(object) => object,
             _ => self.tool,
         };
         let mistake = |name: &str, path: &str, node: &'g Node<'g>, lists_all: bool| {
-            let mut open = meanings().chain(asked.clone()).filter(is_open);
-            let meant = open.find(|meant| is_meant(name, meant));
+            let mut all = meanings().chain(asked.clone());
+            let meant = all.find(|meant| is_meant(name, meant) && is_open(meant));
             // What belongs beside the object that it is in.
             let shown = self.place.path(&shown(path, 64));
             let object = shown.replace(char::is_numeric, "");
@@ -540,7 +543,7 @@ impl<'a> Arguments<'a> {
                     let rest = ["variables", "input_text"][usize::from(node.text().is_some())];
                     format!("; did you mean pattern_name \"{name}\", and what is in it as {rest}?")
                 }
-                Some("then") if !given.iter().any(is_pattern) => {
+                Some("then") if !has_pattern => {
                     "; did you mean the first of them as pattern_name, and the rest as then?".into()
                 }
                 Some(meant) => match meant.split_once('.') {
