@@ -92,8 +92,8 @@ summarize notes.txt => "summarize" does not belong to a flag; only flags and the
 --install zed --install warp => --install and --install cannot be combined: run one after another
 --install zed --url https://x/mcp --patterns-dir p => --patterns-dir cannot be used with --url, which leads to a server with its own settings;
     leave it out here
---check-tokens a b => "b" does not belong to a flag; fabric-mcp takes flags only:
-    --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists the others
+--check-tokens a b => "b" does not belong to a flag; only flags and their values are taken:
+    --call fabric_run_pattern pattern_name=NAME < FILE runs a pattern, and --help lists all flags
 --install zed --transport http --tokens-file t => --transport is for a server over HTTP,
     but the client starts one on stdio; leave it out, or give --url
 --install zed warp => "warp" does not belong to a flag; give one client at a time
