@@ -6,7 +6,7 @@ use super::jsonrpc::{self, Id, Invalid, Message, RequestMessage};
 use super::meta::{Meta, VERSION};
 
 /// The error for a request whose id is in use.
-const ID_IN_USE: &str =
+pub(crate) const ID_IN_USE: &str =
     "This id is in use by a request that has no answer yet: give every request an id of its own.";
 
 /// A decoded line or body, and its era.

@@ -204,7 +204,9 @@ impl Relay {
         // In their order, since a batch may cancel what it began.
         let begin = |message: &_| {
             cancelled(message).inspect(|id| self.inflight.cancel(id));
-            id_to_answer(message).map(|id| (id.clone(), self.inflight.begin(id)))
+            let id = id_to_answer(message)?;
+            // What repeats an id is not found by it.
+            Some((id.clone(), self.inflight.begin(id).unwrap_or_default()))
         };
         let request = Arc::new(RelayedRequest {
             needs: match inbound.request() {

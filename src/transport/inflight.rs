@@ -12,7 +12,9 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use crate::account::{Account, QuotaExceeded};
 use crate::fabric::no_room;
-use crate::protocol::{Answer, Id};
+use crate::protocol::inbound::ID_IN_USE;
+use crate::protocol::jsonrpc::INVALID_REQUEST;
+use crate::protocol::{Answer, Id, Refusal};
 use crate::server::{Action, Call, Registration, refuse};
 use crate::sync::lock;
 
@@ -33,21 +35,28 @@ impl Cancel {
 
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
-pub(crate) struct Inflight(Mutex<HashMap<Id, (Cancel, Option<Registration>)>>);
+pub(crate) struct Inflight {
+    all: Mutex<HashMap<Id, (Cancel, Option<Registration>)>>,
+    /// Everything was stopped. Changes while `all` is locked.
+    has_ended: AtomicBool,
+}
 
 impl Inflight {
-    /// Registers a request. If another request has its id, which only happens if both came at the same moment, the id
-    /// stays the other's.
-    pub(crate) fn begin(&self, id: &Id) -> Cancel {
-        let cancel = Cancel::default();
-        let mut all = lock(&self.0);
-        all.entry(id.clone()).or_insert((cancel.clone(), None));
-        cancel
+    /// Registers a request. `None` if another one that came at the same moment has its id, or after the end.
+    pub(crate) fn begin(&self, id: &Id) -> Option<Cancel> {
+        let mut all = lock(&self.all);
+        let is_free = !self.has_ended() && !all.contains_key(id);
+        is_free.then(|| all.entry(id.clone()).or_default().0.clone())
+    }
+
+    /// Was everything stopped?
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::SeqCst)
     }
 
     /// Makes a request a subscription, unless it was cancelled meanwhile.
     pub(crate) fn listen(&self, id: &Id, cancel: &Cancel, place: Registration) {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         if !cancel.is_cancelled() {
             all.insert(id.clone(), (cancel.clone(), Some(place)));
         }
@@ -55,14 +64,14 @@ impl Inflight {
 
     /// Is the id in use?
     pub(crate) fn contains(&self, id: &Id) -> bool {
-        lock(&self.0).contains_key(id)
+        lock(&self.all).contains_key(id)
     }
 
     /// Removes a call. Is its answer still wanted?
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         let is_wanted = !cancel.is_cancelled();
-        // The id may be another's: after a cancellation, or if both came at the same moment.
+        // After a cancellation, the id may be another's.
         let is_own = |(own, _): &(Cancel, _)| Arc::ptr_eq(&own.0, &cancel.0);
         if all.get(id).is_some_and(is_own) {
             all.remove(id);
@@ -72,25 +81,32 @@ impl Inflight {
 
     /// Stops the request that is in flight under `id`, if there is one. Nobody wants its answer any more.
     pub(crate) fn cancel(&self, id: &Id) {
-        if let Some((cancel, _)) = lock(&self.0).remove(id) {
+        if let Some((cancel, _)) = lock(&self.all).remove(id) {
             cancel.cancel();
         }
     }
 
-    /// Stops everything.
-    pub(crate) fn cancel_all(&self) {
-        let all = std::mem::take(&mut *lock(&self.0));
-        all.into_values().for_each(|(cancel, _)| cancel.cancel());
+    /// Stops everything, so that nothing begins any more.
+    pub(crate) fn end(&self) {
+        let mut all = lock(&self.all);
+        self.has_ended.store(true, Ordering::SeqCst);
+        all.drain().for_each(|(_, (cancel, _))| cancel.cancel());
     }
 
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Answer> {
-        let mut all = lock(&self.0);
+        let mut all = lock(&self.all);
         let ended = all.extract_if(|_, (_, place)| place.is_some());
         let ended = ended.filter_map(|(_, (_, place))| place);
         let last = |place: Registration| [place.request.end(), place.request.cancelled()];
         ended.flat_map(last).collect()
     }
+}
+
+/// The answer to a request whose id another one has.
+pub(super) fn in_use(id: &Id) -> Answer {
+    let refusal = Refusal::new(INVALID_REQUEST, ID_IN_USE);
+    refuse(refusal, Some(id), false)
 }
 
 /// Collects the answers of one batch.
@@ -124,7 +140,10 @@ impl Batch {
                     answers.push(answer);
                 }
                 Action::Cancel(id) => inflight.cancel(&id),
-                Action::Call(call) => calls.push((inflight.begin(&call.head.id), call)),
+                Action::Call(call) => match inflight.begin(&call.head.id) {
+                    Some(cancel) => calls.push((cancel, call)),
+                    None => answers.push(in_use(&call.head.id)),
+                },
                 Action::Nothing | Action::Subscribe(_) | Action::Batch(_) => {}
             }
         }
@@ -189,15 +208,13 @@ mod tests {
     #[test]
     fn a_cancelled_call_is_not_answered_and_frees_its_id() {
         let all = Inflight::default();
-        let first = all.begin(&id(1));
+        let first = all.begin(&id(1)).unwrap();
         all.cancel(&id(1));
         all.cancel(&id(7));
         assert!(first.is_cancelled());
-        let second = all.begin(&id(1));
+        let second = all.begin(&id(1)).unwrap();
         assert!(!all.finish(&id(1), &first), "the first is gone");
-        let third = all.begin(&id(1));
-        assert!(all.finish(&id(1), &third), "begun at the same moment");
-        assert!(all.contains(&id(1)), "the id is still the second's");
+        assert!(all.begin(&id(1)).is_none(), "the id is the second's");
         assert!(all.finish(&id(1), &second), "the second is another call");
     }
 }

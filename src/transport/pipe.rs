@@ -18,7 +18,7 @@ use crate::protocol::{Answer, Id, Inbound, Session};
 use crate::server::{Action, Call, Registration, Server, SubscribeRequest};
 use crate::tools::Peer;
 
-use super::inflight::{Batch, Cancel, Inflight};
+use super::inflight::{Batch, Cancel, Inflight, in_use};
 use super::{read, start};
 
 /// One client.
@@ -65,10 +65,10 @@ impl Pipe {
             Action::Nothing => {}
             Action::Answer(answer) => self.line.answer(answer),
             Action::Cancel(id) => self.inflight.cancel(&id),
-            Action::Call(call) => {
-                let cancel = self.inflight.begin(&call.head.id);
-                self.call(*call, cancel, None);
-            }
+            Action::Call(call) => match self.inflight.begin(&call.head.id) {
+                Some(cancel) => self.call(*call, cancel, None),
+                None => self.line.answer(in_use(&call.head.id)),
+            },
             Action::Subscribe(listen) => self.listen(*listen, caller),
             Action::Batch(actions) => self.batch(actions, caller),
         }
@@ -115,7 +115,9 @@ impl Pipe {
         let Ok(share) = account.take(Resource::Streams, 1) else {
             return self.line.answer(listen.fail(too_many()));
         };
-        let cancel = self.inflight.begin(&id);
+        let Some(cancel) = self.inflight.begin(&id) else {
+            return self.line.answer(in_use(&id));
+        };
         let (all, line) = (&self.server.subscriptions, self.line.clone());
         let place = all.add(listen, account, line, Some(share));
         self.inflight.listen(&id, &cancel, place);

@@ -9,17 +9,16 @@
 //! recover. A session belongs to the caller who opened or first named it; for others it does not exist.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::access::Identity;
 use crate::config::MAX_SESSIONS;
 use crate::os::random;
-use crate::protocol::{Id, Revision, Session};
+use crate::protocol::{Revision, Session};
 use crate::server::Registration;
 use crate::sync::lock;
 
-use super::super::inflight::{Cancel, Inflight};
+use super::super::inflight::Inflight;
 use super::queue::Queue;
 
 /// The number and the revision in the id of a session, `<revision>.<32 lower-case hex digits>`; `None` for anything we would
@@ -36,12 +35,10 @@ pub(super) struct LiveSession {
     owner: Identity,
     /// Its state in the protocol.
     pub(super) session: Session,
-    /// Its calls.
+    /// Its calls. After their end the session is remembered, so that its id is refused and not adopted again.
     pub(super) inflight: Inflight,
     /// The stream that a GET has opened, and the registration of a client that follows lists.
     pub(super) stream: Mutex<Option<(Arc<Queue>, Option<Registration>)>>,
-    /// Remembered so that its id is refused and not adopted again.
-    has_ended: AtomicBool,
 }
 
 impl LiveSession {
@@ -51,33 +48,16 @@ impl LiveSession {
             session: Session::of(revision),
             inflight: Inflight::default(),
             stream: Mutex::default(),
-            has_ended: AtomicBool::new(false),
         })
     }
 
     fn is_of(&self, who: &Identity) -> bool {
-        who.shares_with(&self.owner) && !self.has_ended()
-    }
-
-    /// Registers a call. `None` if the session has ended, even if only after it was found.
-    pub(super) fn begin(&self, id: &Id) -> Option<Cancel> {
-        let cancel = self.inflight.begin(id);
-        // What was there when it ended is cancelled by that; what came later is seen here.
-        if self.has_ended() {
-            self.inflight.cancel(id);
-            return None;
-        }
-        Some(cancel)
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended.load(Ordering::SeqCst)
+        who.shares_with(&self.owner) && !self.inflight.has_ended()
     }
 
     /// Ends it with its calls and its stream.
     pub(super) fn end(&self) {
-        self.has_ended.store(true, Ordering::SeqCst);
-        self.inflight.cancel_all();
+        self.inflight.end();
         if let Some((queue, _)) = lock(&self.stream).take() {
             queue.end();
         }
@@ -124,7 +104,7 @@ impl Sessions {
 
     /// How many are live.
     pub(super) fn len(&self) -> usize {
-        let is_live = |live: &&Arc<LiveSession>| !live.has_ended();
+        let is_live = |live: &&Arc<LiveSession>| !live.inflight.has_ended();
         lock(&self.0).values().filter(is_live).count()
     }
 }
@@ -138,6 +118,7 @@ fn forget_idle(table: &mut SessionTable) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Id;
 
     const WHO: &Identity = &Identity::Local;
     const REVISION: Revision = Revision::R2025_06_18;
@@ -182,10 +163,9 @@ mod tests {
     fn what_was_found_before_a_session_ended_begins_nothing_in_it() {
         let (sessions, call) = (Sessions::default(), Id::Number(1.into()));
         let live = sessions.find(&open(&sessions), WHO).unwrap();
-        let before = live.begin(&call).unwrap();
+        let before = live.inflight.begin(&call).unwrap();
         live.end();
-        assert!(before.is_cancelled() && live.begin(&call).is_none());
-        assert!(!live.inflight.contains(&call));
+        assert!(before.is_cancelled() && live.inflight.begin(&call).is_none());
     }
 
     #[test]

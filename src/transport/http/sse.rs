@@ -82,7 +82,7 @@ impl Sse {
         });
         lock(&self.0).remove(&id);
         if queue.stopped() {
-            pipe.inflight.cancel_all();
+            pipe.inflight.end();
         }
         Ok(())
     }
@@ -104,8 +104,8 @@ impl Sse {
             action => action,
         };
         drop((body, parsing));
-        incoming.respond(202, &[], &[])?;
+        // First, so that a cancellation finds what was accepted, and no second request takes its id.
         pipe.act(action, caller);
-        Ok(())
+        incoming.respond(202, &[], &[])
     }
 }

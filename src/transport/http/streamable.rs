@@ -27,7 +27,7 @@ use crate::server::{Action, Call, SubscribeRequest, here, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
-use super::super::inflight::{Batch, Cancel};
+use super::super::inflight::{Batch, Cancel, in_use};
 use super::super::read;
 use super::super::threads::start;
 use super::post::{Post, revocation, revoked};
@@ -171,7 +171,7 @@ impl Streamable {
         // Registered before the head is sent: the client's next GET must find it. A new stream takes the place of the old
         // one: nothing is sent on both.
         let mut place = lock(&live.stream);
-        if live.has_ended() {
+        if live.inflight.has_ended() {
             return Err(session_ended(None));
         }
         if let Some((before, _)) = place.take() {
@@ -215,9 +215,13 @@ fn run(
         let status = if challenge.is_some() { 403 } else { 200 };
         return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
     }
-    let ended = || session_ended(Some(&call.head.id));
+    let id = &call.head.id;
+    let refused = |live: &Live| match live.inflight.has_ended() {
+        true => session_ended(Some(id)),
+        false => HttpError::answer(200, in_use(id)),
+    };
     let cancel = match &live {
-        Some(live) => live.begin(&call.head.id).ok_or_else(ended)?,
+        Some(live) => live.inflight.begin(id).ok_or_else(|| refused(live))?,
         None => Cancel::default(),
     };
     let responder = responder(incoming, call.is_run());
@@ -242,8 +246,7 @@ fn batch(
 ) -> Done {
     incoming.stay(caller)?;
     let (batch, calls) = Batch::begin(actions, &live.inflight, &caller.account);
-    if live.has_ended() {
-        live.inflight.cancel_all();
+    if live.inflight.has_ended() {
         return Err(session_ended(None));
     }
     let may_go_on = calls.iter().any(|(_, call)| call.is_run());

@@ -82,18 +82,22 @@ fn invalid_messages_are_refused_at_once() {
 #[test]
 fn a_call_is_cancelled_and_its_id_is_in_use_until_then() {
     let fabric = FakeFabric::start();
-    fabric.once_run(Reply::sse().content("x").gate());
-    let (_server, mut client) = open(&fabric);
-    let ping = request(json!("r"), "ping", json!({}));
-    client.send(&request(json!("r"), "tools/call", run(json!(0))));
-    assert_eq!(client.next_message()["method"], "notifications/progress");
-    client.send(&ping);
-    assert_eq!(client.next_message()["error"]["code"], -32600);
-    client.send(&cancellation("r"));
-    fabric.wait_closed(DEADLINE);
-    client.send(&ping);
-    let next = client.next_message();
-    assert_eq!(next["result"], json!({}), "nothing else came for it");
+    let (server, mut client) = open(&fabric);
+    let (mut other, id) = (server.connect(), json!("r"));
+    let ping = request(id.clone(), "ping", json!({}));
+    // Several times, as it is the 202 that says to other connections that the call has begun.
+    for _ in 0..20 {
+        fabric.forget();
+        fabric.once_run(Reply::sse().content("x").gate());
+        client.send(&request(id.clone(), "tools/call", run(json!(0))));
+        other.post(&client.endpoint, &[], &ping);
+        assert_eq!(client.answer(&id)["error"]["code"], -32600);
+        fabric.wait_requests("POST /chat", 1);
+        client.send(&cancellation("r"));
+        fabric.wait_closed(DEADLINE);
+        client.send(&ping);
+        assert_eq!(client.answer(&id)["result"], json!({}), "nothing else came");
+    }
 }
 
 #[test]
