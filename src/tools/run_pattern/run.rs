@@ -223,7 +223,12 @@ impl RunPattern {
         let (i, count, pattern) = (earlier.len(), self.steps.len(), step.pattern.as_str());
         let is_result = i + 1 == count;
         // The transcript, or the step before, took its time.
-        let models = &context.may_begin((count - i) as u32)?.models;
+        let allowance = context.may_begin((count - i) as u32)?;
+        let (models, sent) = (&allowance.models, sent(step, &input));
+        if i == 0 {
+            // What comes from elsewhere was not known before.
+            context.may_use(&allowance, estimate(sent))?;
+        }
         if !is_among(models, &step.model) {
             let error = no_model(step, models);
             return Err(error.of_policy(pattern, step.model_label()));
@@ -232,7 +237,6 @@ impl RunPattern {
         if count > 1 {
             context.say(&format!("Step {} of {count}: {pattern}\n", i + 1));
         }
-        let sent = sent(step, &input);
         let chat = Box::new(Chat {
             input,
             ..step.clone()

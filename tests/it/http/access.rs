@@ -561,11 +561,8 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
         let result = answer.expect_status(200).json()["result"].clone();
         contains(expect::failure(Era::MODERN, &result, kind), [words]);
     };
-    let models = Modern::new(
-        json!(1),
-        "tools/call",
-        json!({"name": "fabric_list_models", "arguments": {}}),
-    );
+    let models = json!({"name": "fabric_list_models", "arguments": {}});
+    let models = Modern::new(json!(1), "tools/call", models);
     let listed =
         |answer: Answer| answer.json()["result"]["structuredContent"]["models_by_vendor"].clone();
     let own = listed(send(&servers[0], 'a', models.clone()));
@@ -581,8 +578,13 @@ fn a_line_of_the_file_limits_models_runs_and_tokens() {
     let refusals = log.lines();
     let refusals = refusals.filter(|line| line.contains("you may not run the model large"));
     let found = refusals.filter(|line| line.ends_with("caller=alice"));
-    let found = found.count();
-    assert_eq!(found, 2, "{log}");
+    assert_eq!(found.count(), 2, "{log}");
+    // Her input counts wherever it comes from.
+    let transcript = json!({"transcript": "word ".repeat(20)});
+    fabric.on("POST /youtube/transcript", Reply::json(transcript));
+    let from = json!({"input_text": "", "input_from": {"youtube": "https://youtu.be/abc-DEF_123"}});
+    let video = send(&servers[0], 'a', run(from)).text();
+    contains(&video, ["20 are left, and this input has about 25."]);
     fabric.expect_chats(0);
     // Of 20 tokens each run uses 11, whichever process it is in; the second may overshoot.
     for server in &servers {
