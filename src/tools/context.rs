@@ -263,7 +263,7 @@ impl Context {
     /// # Errors
     /// `cancelled` if the caller left meanwhile.
     pub(super) fn turn(&self, what: Resource) -> Result<Option<Reservation>, Error> {
-        let (begun, patience, mut waiting) = (Instant::now(), self.patience(), Ok(()));
+        let (begun, patience, mut waiting) = (Instant::now(), self.patience(false), Ok(()));
         let turn = self.account().wait_for(what, &mut || {
             waiting = self.still_waiting();
             waiting.is_ok() && patience.is_none_or(|patience| begun.elapsed() < patience)
@@ -368,12 +368,12 @@ impl Context {
         })
     }
 
-    /// How long the caller waits for a place, and for its run; `None`: until it ends.
-    fn patience(&self) -> Option<Duration> {
+    /// How long the caller waits for its run or for a place; `None`: until it ends. Only a run can become a task.
+    fn patience(&self, is_for_run: bool) -> Option<Duration> {
         let (settings, request) = (&self.backend.settings, &self.head.request);
         let within = Some(settings.answer_within).filter(|within| !within.is_zero());
         // With a progress token, the caller wants output as it arrives, which tasks do not send.
-        let as_task = request.tasks && request.progress_token.is_none();
+        let as_task = is_for_run && request.tasks && request.progress_token.is_none();
         let task_after = as_task.then_some(settings.task_after);
         let usual = task_after.into_iter().chain(within).min();
         self.head.tool?;
@@ -399,7 +399,7 @@ impl Context {
             );
             Error::new(Kind::TooManyRequests, detail)
         })?;
-        let limit = ttl.map(|_| Duration::ZERO).or_else(|| self.patience());
+        let limit = ttl.map(|_| Duration::ZERO).or_else(|| self.patience(true));
         let limit = limit.filter(|_| runs.keeps());
         // A call makes one run at most.
         let _ = self.state.run.set(writer);

@@ -93,19 +93,22 @@ fn a_modern_caller_that_supports_tasks_gets_one() {
 #[test]
 fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::MODERN, Program::with(&fabric).flags("--task-after 0"));
+    let program = Program::with(&fabric).flags("--task-after 0 --max-runs 1");
+    let mut client = Stdio::speaking(Era::MODERN, program);
     fabric.on_run(Reply::sse().content("part").gate().complete());
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     let about = knowing(json!({"taskId": created["taskId"]}));
     fabric.wait_held(1);
+    // Another one waits for its place, and then gets its task.
+    fabric.on_run(Reply::sse().content("half").gate().error("no more"));
+    let next = client.begin("tools/call", knowing(run(json!({}))));
     client.ask("tasks/cancel", about.clone());
     let got = client.ask("tasks/get", about)["result"].take();
     let cancelled = json!({"status": "cancelled", "result": null, "error": null});
     includes(&got, cancelled);
     fabric.wait_closed(DEADLINE);
 
-    fabric.on_run(Reply::sse().content("half").gate().error("no more"));
-    let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
+    let created = client.answer(&next)["result"].take();
     fabric.wait_held(1);
     fabric.release();
     let about = knowing(json!({"taskId": created["taskId"]}));
