@@ -56,9 +56,9 @@ const NOTHING: f32 = 0.2;
 /// How much the likeness to what no pattern does takes from that score.
 const NO_TASK: f32 = 3.0;
 /// What to tell the caller then.
-const UNSURE_FIT: &str =
+pub(crate) const UNSURE_FIT: &str =
     "Unsure. If none of these does it, ask once more: what goes in, what should come out.";
-const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
+pub(crate) const NOTHING_FITS: &str = "Nothing fits: almost certainly no pattern does this task.";
 /// A result must have at least this share of the best score. The share rises by `RISE` for each result before it; the
 /// first [`FEWEST`] are listed in any case.
 const CANDIDATE: f32 = 0.47;

@@ -15,7 +15,7 @@ mod similar;
 mod stem;
 mod words;
 
-pub(crate) use index::{Index, purpose};
+pub(crate) use index::{Index, NOTHING_FITS, UNSURE_FIT, purpose};
 pub(crate) use language::LANGUAGE;
 pub(crate) use patterns::shipped;
 pub(crate) use similar::{humanised, skill_names};

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::config::MAX_ROWS;
 use crate::fabric::{Cause, Error, is_runnable, not_runnable};
-use crate::search::LANGUAGE;
+use crate::search::{LANGUAGE, NOTHING_FITS, UNSURE_FIT};
 use crate::text::counted;
 
 use super::{Arguments, Context, Outcome, Policy, Tool, ToolResult, ToolWork};
@@ -94,7 +94,11 @@ fn search(context: &Arc<Context>, query: &str, limit: usize) -> ToolResult {
     });
     let mut warnings = Vec::from_iter(unread);
     let allows = |name: &str| backend.policy.allows(name);
-    let found = snapshot.index().search(query, limit, allows);
+    let mut found = snapshot.index().search(query, limit, allows);
+    // Names alone cannot tell that.
+    if snapshot.unread() > 0 && found.warning == Some(NOTHING_FITS) {
+        found.warning = Some(UNSURE_FIT);
+    }
     if !found.denied.is_empty() {
         warnings.push(format!(
             "Not listed, because they may not be run on this server: {}.",

@@ -58,8 +58,9 @@ fn without_texts_names_are_searched_and_a_warning_says_so() {
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "a summary of a meeting");
     assert_eq!(found["matches"][0]["name"], "summarize_meeting", "{found}");
-    let says = "only their names were searched";
-    expect::contains(&found["warnings"][0], [says]);
+    expect::contains(&found["warnings"][0], ["only their names were searched"]);
+    let nothing = search(&mut client, "volume up");
+    expect::contains(&nothing["warnings"][1], ["Unsure. If none"]);
 }
 
 #[test]

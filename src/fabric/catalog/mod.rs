@@ -93,6 +93,9 @@ pub(crate) struct Entry {
     pub(crate) variables: Vec<String>,
 }
 
+/// All patterns, and how many of them could not be read.
+type Read = (Vec<Entry>, u32);
+
 /// How long a caller waits for another's read before it starts its own, where a read takes long: of strategies with
 /// their texts, of anything in folders, and of models: Fabric asks its vendors for them, and meanwhile gives a second
 /// caller an empty list.
@@ -130,6 +133,7 @@ impl Catalog {
 
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, observer: &Observer) -> Result<Arc<Snapshot>, Error> {
+        self.snapshot.invalidate(|old| old.until <= Instant::now());
         loop {
             let read = || self.refresh(observer);
             let snapshot = self.snapshot.get(self.ttl, observer.as_ref(), read)?;
@@ -148,9 +152,9 @@ impl Catalog {
     }
 
     fn refresh(&self, observer: &Observer) -> Result<Arc<Snapshot>, Error> {
-        let until = Instant::now() + self.ttl;
+        let begun = Instant::now();
         let names = self.fabric.names(Duration::ZERO, observer)?;
-        let patterns = self.read_patterns(&names, observer)?;
+        let (patterns, failed) = self.read_patterns(&names, observer)?;
         let strategies = match self.strategies(observer) {
             // A Fabric without strategies still has patterns.
             Err(error) if !is_general(&error) => {
@@ -160,7 +164,8 @@ impl Catalog {
             strategies => strategies?,
         };
         Ok(Arc::new(Snapshot {
-            until,
+            // What could not be read is asked for again the sooner, the more there is of it.
+            until: begun + self.ttl / (1 + failed),
             names,
             patterns,
             strategies,
@@ -234,9 +239,9 @@ impl Catalog {
         self.models.latest(Instant::now().checked_sub(self.ttl))
     }
 
-    /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too
-    /// many fail because Fabric is gone, the refresh fails.
-    fn read_patterns(&self, names: &NameList, observer: &Observer) -> Result<Vec<Entry>, Error> {
+    /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name, and is
+    /// counted; if too many fail because Fabric is gone, the refresh fails.
+    fn read_patterns(&self, names: &NameList, observer: &Observer) -> Result<Read, Error> {
         let next = AtomicUsize::new(0);
         // Only this thread asks `observer` whether to go on, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
@@ -294,14 +299,14 @@ fn collect(
     names: &NameList,
     received: &mpsc::Receiver<(usize, Result<Entry, Error>)>,
     observer: &dyn CallObserver,
-) -> Result<Vec<Entry>, Error> {
+) -> Result<Read, Error> {
     let unread = |name: &str| Entry {
         name: name.to_owned(),
         description: purpose(name, ""),
         ..Entry::default()
     };
     let mut entries: Vec<Entry> = names.iter().map(unread).collect();
-    let (mut general, mut room, mut left_out) = (0, MAX_PATTERN_TEXTS, 0);
+    let (mut general, mut failed, mut room, mut left_out) = (0, 0, MAX_PATTERN_TEXTS, 0);
     loop {
         let next = received.recv_timeout(SLICE);
         observer.still_waiting()?;
@@ -317,6 +322,7 @@ fn collect(
                 entries[at] = entry;
             }
             Ok((_, Err(error))) => {
+                failed += 1;
                 general += usize::from(is_general(&error));
                 if general >= CATALOG_REQUESTS.min(names.len()) {
                     return Err(error);
@@ -334,7 +340,7 @@ fn collect(
             MAX_PATTERN_TEXTS >> 20
         );
     }
-    Ok(entries)
+    Ok((entries, failed))
 }
 
 /// Failures of Fabric as a whole, or for want of memory: not of one request.

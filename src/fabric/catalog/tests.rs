@@ -148,6 +148,7 @@ fn single_failures_leave_the_name_and_a_plain_description() {
     let found = ["broken", "i"].map(|name| snapshot.description(name));
     assert_eq!(found, ["Broken.", "Extract i from a text."]);
     assert_eq!(snapshot.unread(), 1);
+    assert!(snapshot.until <= Instant::now() + TTL / 2, "asked again");
 }
 
 #[test]

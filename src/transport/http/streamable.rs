@@ -216,7 +216,7 @@ fn run(
         return Err(HttpError::answer(status, answer).with("WWW-Authenticate", challenge));
     }
     let id = &call.head.id;
-    let refused = |live: &Live| match live.inflight.has_ended() {
+    let refused = |live: &LiveSession| match live.inflight.has_ended() {
         true => session_ended(Some(id)),
         false => HttpError::answer(200, in_use(id)),
     };
