@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::registry::Slot;
-use super::{Exchange, HttpServer, Rejection, Responder, listen};
+use super::{Exchange, Handler, HttpServer, Rejection, Responder, listen};
 use crate::account::Accounts;
 use crate::config::HttpLimits;
 use crate::fabric::fixture::need_loopback;

@@ -119,13 +119,9 @@ fn a_client_that_left_is_noticed_while_nothing_is_sent() {
         let pipelined = exchange.head.path() == "/pipelined";
         let mut stream = stream(&mut exchange);
         stream.event(&[b"here"]).unwrap();
-        let moment = Duration::from_millis(50);
-        let limit = if pipelined { moment } else { PATIENCE };
-        let begin = Instant::now();
-        while !stream.is_gone() && begin.elapsed() < limit {
-            thread::yield_now();
-        }
-        left.send(stream.is_gone()).unwrap();
+        let limit = [PATIENCE, Duration::from_millis(50)][usize::from(pipelined)];
+        let is_gone = poll(limit, BRIEFLY, || stream.is_gone());
+        left.send(is_gone).unwrap();
     });
     // What follows the last request of a connection does not hide its end.
     for (close, late) in [("", ""), ("Connection: close\r\n", "\r\n")] {

@@ -289,9 +289,10 @@ mod tests {
         }
         // A sentence to translate may speak of a file, but not ask for what is in it.
         (step.pattern, step.search) = (Name::parse("", "translate").unwrap(), false);
-        let sentences = "Please find the file attached.|this article|See x.pdf for details";
-        assert!(sentences.split('|').all(|text| check(&step, text).is_ok()));
+        let is_text = |text| check(&step, text).is_ok();
+        let sentences = "Please find the file attached.|this article|See x.pdf";
+        assert!(sentences.split('|').all(is_text));
         let asks = "Translate this|Translate x.pdf to Thai|x.pdf";
-        assert!(asks.split('|').all(|text| check(&step, text).is_err()));
+        assert!(!asks.split('|').any(is_text));
     }
 }
