@@ -79,7 +79,8 @@ fn sentences(text: &str) -> Vec<(String, bool)> {
             // A variable says nothing, nor what only names one.
             let end = sentence.trim_end_matches('.').strip_suffix("}}");
             let before = end.and_then(|end| Some(end.rsplit_once("{{")?.0.trim()));
-            let is_slot = before.is_some_and(|before| !before.ends_with(char::is_alphanumeric));
+            let is_label = |before: &str| !before.ends_with(char::is_alphanumeric);
+            let is_slot = before.is_some_and(|before| is_label(before) && !before.contains(' '));
             let says_something = sentence.contains(char::is_alphabetic) && !is_slot;
             if !says_something || BOILERPLATE.split('|').any(|phrase| lower.contains(phrase)) {
                 continue;

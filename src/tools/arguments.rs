@@ -526,7 +526,8 @@ impl<'a> Arguments<'a> {
         let mut meant = self.mistakes.iter().filter_map(|mistake| mistake.meant);
         let has_pattern = meant.any(|meant| meant == "pattern_name")
             || given.iter().any(|(given, _)| given == "pattern_name");
-        let meanings = || meanings().map(|(meant, _)| meant);
+        let is_argument = |meant: &&str| ![WRAPPER, NOTHING].contains(meant);
+        let meanings = || meanings().map(|(meant, _)| meant).filter(is_argument);
         let of = match &self.place {
             Place::Object(object) => object,
             _ => self.tool,

@@ -165,7 +165,7 @@ impl Catalog {
         };
         Ok(Arc::new(Snapshot {
             // What could not be read is asked for again the sooner, the more there is of it.
-            until: begun + self.ttl / (1 + failed),
+            until: begun + self.ttl / (1 + failed.min(9)),
             names,
             patterns,
             strategies,

@@ -435,11 +435,10 @@ pub(crate) fn lacks_nothing(step: &Chat, needed: &[String]) -> Result<(), Error>
         let within = value.trim_matches(['<', '>', '[', ']', '{', '}']);
         let is = |blank: &str| names::is_same(within, blank);
         // Copied from the shape below, or a place for it: "<lang_code>", "<language>".
+        let is_any = || names::is_usual(value) || is("language") || is("target language");
         let is_blank = value.is_empty()
             || value.starts_with('<') && value.ends_with('>')
-            || names::is_usual(value)
-            || is("language")
-            || is("target language");
+            || *name == "lang_code" && is_any();
         is_blank && search::shipped(pattern).is_some() || ["…", "..."].contains(&value) || is(name)
     };
     let missing = needed.iter().filter(is_missing).map(String::as_str);

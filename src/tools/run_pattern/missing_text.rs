@@ -3,8 +3,8 @@
 //! The words of a short input are looked up in the lists of `requests.txt`. Words of some lists are evidence that the text
 //! itself is missing: a request such as "summarize", "this" and "my", "clipboard" and "above", "attached", a file, a link.
 //! Each list that the input has words of gives two points, whatever their number, but only one if other texts have such
-//! words as well: "make", "this", "the text". A request together with a link or a document gives two more, and one that
-//! points to something one more. Other words are content: those of no list, and what makes a sentence, such as "because".
+//! words as well: "make", "this", "the text". A request together with a link or a document gives two more, and one with
+//! "this text" one more. Other words are content: those of no list, and what makes a sentence, such as "because".
 //! So is what is quoted or follows a colon. Letters of scripts without blanks are a quarter of a word each. The rest, such
 //! as "of", "please" and "short", are neither.
 //!
@@ -125,7 +125,7 @@ pub(super) fn missing(text: &str, may_be_sentence: bool) -> Option<Missing> {
 
 /// Whether there is enough evidence. A request counts where a text begins or ends with it, unless it hardly stands
 /// elsewhere, and a kind of text where "the" or "this" is before it, or the whole text is marked as the place of another.
-/// In a question about what is pointed to, "is" is no content, nor is a word such as "news" in "this news article".
+/// In a question about this text or a document, "is" is no content, nor is a word such as "news" in "this news article".
 fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bool {
     let is_polite = |word: &InputWord| word.is("polite modal");
     let first = words.iter().position(|word| !is_polite(word));
@@ -141,7 +141,7 @@ fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bo
             asks_first && word.list.is_empty() && words[at - 1].is("this") && is_next("text");
         match word.list {
             "modal" if !asks_first || first < Some(at) => content += WORD,
-            "be" if is_next("attached here") => {}
+            "be" if evidence.contains("the text") && is_next("attached here") => {}
             "be" => questions += word.content,
             "text" => {
                 evidence.extend(is_marked.then_some("place"));
@@ -155,15 +155,18 @@ fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bo
         is_led = word.is("the this") || is_led && (is_kind || word.is("other attached here"));
     }
     let asks = asks_first || asks_last;
-    evidence.extend((asks && !begins("work")).then_some("ask"));
+    let is_of_it =
+        asks && !may_be_sentence && evidence.contains("this") && evidence.contains("the text");
+    // "Is this code safe?" asks, "Is example.org down?" does not ask of a text.
+    let is_request = asks && !begins("work") && (is_of_it || !begins("be"));
+    evidence.extend(is_request.then_some("ask"));
     let has = |lists: &str| lists.split(' ').any(|list| evidence.contains(list));
     let asks_of = |lists: &str| has("work ask") && has(lists);
     let things = "links sites documents sources";
     if may_be_sentence && !has("work ask place") && words.iter().any(|word| !word.is(things)) {
         return false;
     }
-    let points_to = |lists: &str| asks && !may_be_sentence && has(lists);
-    if !asks_first || !points_to("this here attached links documents") {
+    if !asks_first || !is_of_it && (may_be_sentence || !has("documents")) {
         content += questions;
     }
     let points = evidence.iter().map(|list| match *list {
@@ -172,9 +175,8 @@ fn is_evident(words: &[InputWord], is_marked: bool, may_be_sentence: bool) -> bo
         "ask" | "this" | "the text" => 1,
         _ => 2,
     });
-    let points = points.sum::<usize>()
-        + 2 * usize::from(asks_of("links documents"))
-        + usize::from(points_to("this here"));
+    let points =
+        points.sum::<usize>() + 2 * usize::from(asks_of("links documents")) + usize::from(is_of_it);
     WORD * points >= ENOUGH * (WORD + content)
 }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fabric::names::{did_you_mean, is_usual};
+use crate::fabric::names::{did_you_mean, is_same, is_usual};
 use crate::fabric::{
     Cause, Chat, Error, Kind, Models, Name, NameList, Observer, Place, Route, Until, lacks_nothing,
     not_found, template,
@@ -47,7 +47,7 @@ pub(super) fn check(
     {
         let known = all.iter().flatten().map(|one| one.name.as_str()).collect();
         for step in &mut *steps {
-            leave_out(&mut step.strategy, &known);
+            found.push(leave_out("strategy", &mut step.strategy, &known));
             let why = |name: &str| no_strategy(name, (*all).as_deref());
             let (place, name) = (&step.place, step.strategy.as_mut());
             found.extend(name.map(|name| is_known(place, "strategy", name, &known, why)));
@@ -63,7 +63,7 @@ pub(super) fn check(
         };
         let none = NameList::default();
         let known = all.as_ref().unwrap_or(&none);
-        leave_out(&mut steps[0].context, known);
+        found.push(leave_out("context", &mut steps[0].context, known));
         let name = steps[0].context.as_mut();
         found.extend(name.map(|name| is_known(&Place::Call, "context", name, known, why)));
     }
@@ -71,7 +71,7 @@ pub(super) fn check(
     if steps[0].session.is_some()
         && let Some(all) = context.unless_cancelled(fabric.stored(Route::Sessions, observer))?
         && let known = all.unwrap_or_default()
-        && let () = leave_out(&mut steps[0].session, &known)
+        && let () = found.push(leave_out("session", &mut steps[0].session, &known))
         && let Some(name) = steps[0].session.as_ref().map(Name::as_str)
         && !known.contains(name)
     {
@@ -105,9 +105,17 @@ pub(super) fn check(
     Ok(found.into_iter().flatten().flatten().collect())
 }
 
-/// Leaves out a name such as "default" where there is nothing of that name.
-fn leave_out(name: &mut Option<Name>, known: &NameList) {
-    name.take_if(|name| is_usual(name.as_str()) && !known.contains(name.as_str()));
+/// Leaves out a name such as "default" where nothing has one like it, and says so.
+fn leave_out(what: &str, name: &mut Option<Name>, known: &NameList) -> Finding {
+    let is_like = |name: &Name| known.iter().any(|known| is_same(known, name.as_str()));
+    let left = name.take_if(|name| is_usual(name.as_str()) && !is_like(name));
+    let none = |name: Name| {
+        format!(
+            "There is no {what} named \"{}\", so none is used.",
+            name.as_str()
+        )
+    };
+    Ok(left.map(none))
 }
 
 /// Refuses the name of `what` in a step if it is not `known`, unless there is one that is alike: that is taken.
