@@ -346,8 +346,7 @@ impl<'a> Arguments<'a> {
         (json_type, kind): (&'static str, &str),
         (least, most): (f64, f64),
     ) -> Option<f64> {
-        let names = ["wait_seconds", "limit", "max_chars"];
-        let is_most = names.iter().any(|name| line.starts_with(name));
+        let is_wait = line.starts_with("wait_seconds");
         // JavaScript knows one kind of number: 5.0 is 5.
         let is_allowed = |number: &f64| {
             (least..=most).contains(number) && (json_type == "number" || number.fract() == 0.0)
@@ -358,7 +357,7 @@ impl<'a> Arguments<'a> {
             let Node::Number(number) = &*node else {
                 return Err(wrong_type(path, &allowed, &node));
             };
-            let most = if is_most { most } else { f64::MAX };
+            let most = if is_wait { most } else { f64::MAX };
             let found = number.as_f64().map(|number| number.min(most));
             let refusal = || invalid(format!("`{path}` is {number}: it must be {allowed}."));
             found.filter(is_allowed).ok_or_else(refusal)
