@@ -198,7 +198,9 @@ fn one_that_hangs_at_its_start_is_not_left_behind() {
     fs::remove_file(folder.path("own")).unwrap();
     let call = |client: &mut Stdio| client.begin_call("fabric_list_strategies", json!({}), None);
     let id = call(&mut client);
-    let first = poll(DEADLINE, || started(&folder).first().copied()).unwrap();
+    // It is in the log before it does anything.
+    let is_up = || fs::metadata(folder.path("bin/fabric.x")).ok();
+    let first = poll(DEADLINE, || is_up().map(|_| started(&folder)[0])).unwrap();
     client.cancel(&id);
     expect_gone(first);
     let kind = "fabric-api-unavailable";
