@@ -26,7 +26,7 @@ pub(super) struct FlagsAndEnv<'a> {
     read_file: ReadFile<'a>,
 }
 
-/// What can be given with --connect.
+/// What can be given with --connect, and the settings among it with --url too.
 const CONNECTING: &str = "connect check call auth-token-file log-level log-format";
 /// The value of a switch that was given by its letter.
 pub(super) const LETTER: &str = "letter";
@@ -100,7 +100,8 @@ impl<'a> FlagsAndEnv<'a> {
         }
         let fits = |with: &str, flag: &Flag| match (with, flag.long) {
             ("connect", "json") => self.has("call"),
-            ("connect", other) => CONNECTING.split(' ').any(|flag| flag == other),
+            (_, other) if CONNECTING.split(' ').any(|flag| flag == other) => true,
+            ("connect", _) => false,
             (_, "transport") => true,
             (_, other) => flag.env().is_none() && other != "history",
         };
