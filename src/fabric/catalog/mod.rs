@@ -94,7 +94,7 @@ pub(crate) struct Entry {
 }
 
 /// All patterns, and how many of them could not be read.
-type Read = (Vec<Entry>, u32);
+type PatternsRead = (Vec<Entry>, u32);
 
 /// How long a caller waits for another's read before it starts its own, where a read takes long: of strategies with
 /// their texts, of anything in folders, and of models: Fabric asks its vendors for them, and meanwhile gives a second
@@ -241,7 +241,7 @@ impl Catalog {
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name, and is
     /// counted; if too many fail because Fabric is gone, the refresh fails.
-    fn read_patterns(&self, names: &NameList, observer: &Observer) -> Result<Read, Error> {
+    fn read_patterns(&self, names: &NameList, observer: &Observer) -> Result<PatternsRead, Error> {
         let next = AtomicUsize::new(0);
         // Only this thread asks `observer` whether to go on, which need not support several threads.
         let stop = Arc::new(AtomicBool::new(false));
@@ -299,7 +299,7 @@ fn collect(
     names: &NameList,
     received: &mpsc::Receiver<(usize, Result<Entry, Error>)>,
     observer: &dyn CallObserver,
-) -> Result<Read, Error> {
+) -> Result<PatternsRead, Error> {
     let unread = |name: &str| Entry {
         name: name.to_owned(),
         description: purpose(name, ""),
